@@ -395,7 +395,7 @@ def test_classes_of_two_kinds_are_refused_instead_of_all_called_wrong(other: str
     with pytest.raises(TypeError, match=f"must all hold integers, or all text; 'label' int64, '{other}' string"):
         find_label_issues(table)
     table = pa.table({"id": [0, 1], "label": ["a", "b"], other: [0, 1], "confidence": [0.9, 0.2]})
-    with pytest.raises(TypeError, match="'label' string, .* int64"):
+    with pytest.raises(TypeError, match=r"'label' string, .* int64"):
         find_label_issues(table)
     mixed = {"id": [0, 1], "label": pa.array([0, 1], pa.int32()), other: [0, 1], "confidence": [0.9, 0.2]}
     assert find_label_issues(pa.table(mixed)).estimated >= 0

@@ -12,7 +12,6 @@ import pyarrow.compute as pc
 import torch
 
 from hardsight.cleaning.columns import FACTS
-from hardsight.cleaning.confident import matrix_of
 from hardsight.datasets.paths import is_text
 from hardsight.names import unknown_name
 from hardsight.records import check_ids, require_column
@@ -89,42 +88,6 @@ def finite_rows(matrix: Any) -> np.ndarray:
     finite = [part.isfinite().all(1).cpu().numpy() if isinstance(part, torch.Tensor) else np.isfinite(part).all(1)
               for part in parts]  # fmt: skip
     return np.concatenate(finite)
-
-
-def labelled_table(
-    table: pa.Table,
-    *,
-    label: str = "label",
-    features: Any = None,
-    probabilities: Any = None,
-    text: str | None = None,
-    show: Sequence[str] = (),
-    groups: Any = None,
-    class_names: Sequence[str] | None = None,
-) -> Labelled:
-    """The samples of a table; features, probabilities and groups name a column or are an array."""
-    if not table.num_rows:
-        raise ValueError("table must have at least one row; it has none")
-    require_column(table, label)
-    given = {}
-    for name, value in (("features", features), ("probabilities", probabilities)):
-        column = name if value is None and name in table.column_names else value
-        if isinstance(column, str):
-            require_column(table, column)
-            value = matrix_of(table.column(column), column)
-        given[name] = value
-    if all(value is None for value in given.values()):
-        about = f"; the text column {text!r} needs a backbone, or an encoder's features of it" if text else ""
-        raise ValueError(
-            "features or probabilities must be a column, or features several columns ('all': every one of numbers or "
-            f"categories); got neither, and the table has {', '.join(table.column_names)}{about}"
-        )
-    if isinstance(groups, str):
-        require_column(table, groups)
-        groups = table.column(groups).to_numpy()
-    ids = table.column("id") if "id" in table.column_names else None
-    shown = shown_columns(table, text, show)
-    return labelled_arrays(table.column(label), ids=ids, shown=shown, groups=groups, class_names=class_names, **given)
 
 
 def labelled_arrays(

@@ -1,14 +1,31 @@
 """Features of a table's own columns: numbers on one scale, categories as a column each."""
 
 from collections.abc import Collection, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from hardsight.cleaning.columns import FACTS
+from hardsight.cleaning.reading import array_of
 from hardsight.records import require_column
 
 # A column of more different texts holds names or sentences, not categories.
 MOST_CATEGORIES = 100
+
+
+def features_of_table(table: pa.Table, named: Any, besides: Collection[str | None]) -> Any:
+    """A column of lists or a file as it is named; other columns, one or several, as numbers on one scale.
+
+    "all" is every column of numbers, truth values and categories but those in `besides`, ids, and what is known.
+    """
+    if isinstance(named, str) and named == "all" and named not in table.column_names:
+        return features_of_columns(table, columns_of_rows(table, {*besides, *FACTS, "path", "domain"}))
+    if isinstance(named, str) and named in table.column_names and not pa.types.is_nested(table.field(named).type):
+        named = [named]
+    if isinstance(named, list | tuple) and all(isinstance(one, str) for one in named):
+        return features_of_columns(table, named)
+    return array_of("features", named, table.column_names)
 
 
 def features_of_columns(table: pa.Table, names: Sequence[str]) -> np.ndarray:

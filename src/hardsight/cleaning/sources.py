@@ -9,18 +9,18 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from hardsight.cleaning.columns import FACTS, score_names
+from hardsight.cleaning.columns import score_names
+from hardsight.cleaning.confident import matrix_of
 from hardsight.cleaning.labelled import (
     Labelled,
     Scored,
     distinct,
     labelled_arrays,
-    labelled_table,
     shown_columns,
     with_shown,
 )
 from hardsight.cleaning.reading import STORED, array_of, arrays_of, arrow_table, read_scored
-from hardsight.cleaning.rows import columns_of_rows, features_of_columns
+from hardsight.cleaning.rows import features_of_table
 from hardsight.cleaning.surroundings import SCORES_OF_FEATURES
 from hardsight.datasets import registry
 from hardsight.datasets.interface import ArrayDataset, FileDataset
@@ -168,7 +168,7 @@ def _of_stored(path: Path, options: Options) -> Labelled:
         own = value is None or str(value) in arrays
         matrices[name] = arrays.get(value or name) if own else array_of(name, value)
     key = next((one for one in (options.label, "labels") if one in arrays), None)
-    if key is None or all(matrix is None for matrix in matrices.values()):
+    if key is None or _none(matrices):
         raise ValueError(
             f"{path} must hold labels beside features or probabilities; it holds {', '.join(arrays) or 'nothing'}: "
             "name them by label, features and probabilities"
@@ -188,23 +188,37 @@ def _of_table(
 ) -> Opened:
     """A table: of scores, of arrays, or of texts that the backbone encodes."""
     names = class_names if options.class_names is None else options.class_names
-    features, text = _features_of_table(table, options), options.text
-    probabilities = array_of("probabilities", options.probabilities, table.column_names)
+    text, groups = options.text, options.groups
+    beside = {options.label, text, groups if isinstance(groups, str) else None, *options.show}
+    matrices = {
+        "features": features_of_table(table, options.features, beside),
+        "probabilities": array_of("probabilities", options.probabilities, table.column_names),
+    }
     if options.backbone is not None:
-        features, text = _encoded(table, options)
-    elif features is None and probabilities is None and "features" not in table.column_names and score_names(table):
+        matrices["features"], text = _encoded(table, options)
+    elif _none(matrices) and "features" not in table.column_names and score_names(table):
         shown = with_shown(_labelled_by(table, options.label), shown_columns(table, text, options.show))
         return Opened(Scored(shown, None if names is None else distinct(list(names)), name, path), name, path)
-    given = labelled_table(
-        table,
-        label=options.label,
-        features=features,
-        probabilities=probabilities,
-        text=text,
-        show=options.show,
-        groups=options.groups,
-        class_names=names,
-    )
+    if not table.num_rows:
+        raise ValueError("table must have at least one row; it has none")
+    require_column(table, options.label)
+    for one, value in matrices.items():
+        column = one if value is None and one in table.column_names else value
+        if isinstance(column, str):
+            matrices[one] = matrix_of(table.column(column), column)
+    if _none(matrices):
+        about = f"; the text column {text!r} needs a backbone, or an encoder's features of it" if text else ""
+        raise ValueError(
+            "features or probabilities must be a column, or features several columns ('all': every one of numbers or "
+            f"categories); got neither, and the table has {', '.join(table.column_names)}{about}"
+        )
+    if isinstance(groups, str):
+        require_column(table, groups)
+        groups = table.column(groups).to_numpy()
+    ids = table.column("id") if "id" in table.column_names else None
+    shown = shown_columns(table, text, options.show)
+    labels = table.column(options.label)
+    given = labelled_arrays(labels, ids=ids, shown=shown, groups=groups, class_names=names, **matrices)
     # A training's record counts beside what features and probabilities say.
     recorded = (*score_names(table), "predicted") if "el2n_mean" in table.column_names else ()
     own = {*SCORES_OF_FEATURES, *given.table.column_names}
@@ -213,18 +227,8 @@ def _of_table(
     return Opened(given, name, path)
 
 
-def _features_of_table(table: pa.Table, options: Options) -> Any:
-    """A column of lists or a file as it is named; other columns, one or several, as numbers on one scale."""
-    named = options.features
-    if isinstance(named, str) and named == "all" and named not in table.column_names:
-        groups = [options.groups] if isinstance(options.groups, str) else []
-        besides = {options.label, options.text, *options.show, *groups, *FACTS, "path", "domain"}
-        return features_of_columns(table, columns_of_rows(table, besides))
-    if isinstance(named, str) and named in table.column_names and not pa.types.is_nested(table.field(named).type):
-        named = [named]
-    if isinstance(named, list | tuple) and all(isinstance(one, str) for one in named):
-        return features_of_columns(table, named)
-    return array_of("features", named, table.column_names)
+def _none(matrices: Mapping[str, Any]) -> bool:
+    return all(matrix is None for matrix in matrices.values())
 
 
 def _labelled_by(table: pa.Table, label: str) -> pa.Table:

@@ -16,8 +16,8 @@ from hardsight.geometry import angle_between, angles_to_classes, directions, wid
 NEAREST, _ASKED = 10, 50
 # What neighbours weigh beside the heads, and the least probability, chosen on development sets (the study `detection`).
 _WEIGHT, _FLOOR = 0.25, 1e-4
-# Rows that are mixed, or compared with all classes, at one time.
-_ROWS = 2**14
+# Rows that are compared with all classes, and numbers of neighbours' features that are held, at one time.
+_ROWS, _NUMBERS = 2**14, 2**23
 _RADIANS = {"kind": "score", "direction": "larger is harder", "range": "[0, pi]"}
 SCORES_OF_FEATURES = {
     "neighbour_disagreement": {"kind": "score", "direction": "larger is harder", "range": "[0, 1]"}
@@ -88,7 +88,8 @@ def margin_with_neighbours(around: Surroundings, beliefs: Tensor, labels: Tensor
     the square of its cosine.
     """
     classes, found = beliefs.shape[1], []
-    for rows in torch.arange(len(labels)).split(_ROWS):
+    width = around.asked.shape[1] * around.features.shape[1]
+    for rows in torch.arange(len(labels)).split(max(1, _NUMBERS // width)):
         near = around.asked[rows.to(around.asked.device)]
         own = directions(widen(around.features[rows.to(around.features.device)])).unsqueeze(1)
         cosines = (own * directions(widen(around.features[near]))).sum(2).clamp_min(0).cpu()

@@ -144,10 +144,7 @@ def audit(
         if apply is not None:
             images = images if data is None else scored_images(scored.table, data, layout, split)
             scored = _with_images(scored, images)
-            if to is None:
-                _apply(scored, apply, folder, as_json)
-            else:
-                _rebuild(scored, apply, to, as_json, images=images, label=label, files=files)
+            _apply(scored, apply, folder, to, as_json, images=images, label=label, files=files)
             return
         if images is None and (page or data is not None):
             images = scored_images(scored.table, data, layout, split)
@@ -187,11 +184,7 @@ def _audit_shards(source: Path, folder: Path, scores: list[str] | None, estimate
         said = _summary(scored, issues, folder, "left out", top, None)
         say_json(said | {"samples": issues.of, "listed": issues.table.num_rows})
         return
-    rows = [
-        [row["rank"], row["id"], row["label"], row["expected"], _number(row["suspicion"]), row["reasons"]]
-        for row in _rows(issues, scored, top)
-    ]
-    print_table("most suspicious first", ("rank", "sample", "label", "expected", "suspicion", "reasons"), rows)
+    _print_suspects(issues, scored, top)
     say(
         f"about {issues.estimated:,} of {issues.of:,} labels are probably wrong, by {issues.estimate}; ranked by "
         f"{issues.scores[0]}"
@@ -219,30 +212,26 @@ def _data_options(scored: Any) -> str | None:
     return f"{options} --split {quote(str(split))}" if split else options
 
 
-def _apply(scored: Any, actions: Path, folder: Path, as_json: bool) -> None:
+def _apply(scored: Any, actions: Path, folder: Path, to: Path | None, as_json: bool, **how: Any) -> None:
+    """The labels after a list, beside it; or, with `to`, the data as it is then."""
     from hardsight.cleaning.applying import LABELS_FILE, apply_to
+    from hardsight.cleaning.rebuilding import LOG_FILE, rebuild
     from hardsight.records import write_table
 
-    table, applied = apply_to(scored, actions)
-    write_table(folder / LABELS_FILE, table)
+    if to is None:
+        table, applied = apply_to(scored, actions)
+        named, written, samples, more = "labels", folder / LABELS_FILE, table.num_rows, ""
+        write_table(written, table)
+    else:
+        done = rebuild(scored, actions, to, **how)
+        named, written, samples, applied = "written", done.written, done.samples, done.applied
+        more = f"; {to / LOG_FILE} says what changed, and --undo takes it back"
     if as_json:
-        say_json({"labels": str(folder / LABELS_FILE), "samples": table.num_rows, **applied.counts})
+        say_json({named: str(written), "samples": samples, **applied.counts})
         return
     counts = ", ".join(f"{count} {action}" for action, count in applied.counts.items())
-    say(f"{counts}; {table.num_rows:,} samples remain")
-    say(f"labels: {folder / LABELS_FILE}")
-
-
-def _rebuild(scored: Any, actions: Path, to: Path, as_json: bool, **how: Any) -> None:
-    from hardsight.cleaning.rebuilding import LOG_FILE, rebuild
-
-    done = rebuild(scored, actions, to, **how)
-    if as_json:
-        say_json({"written": str(done.written), "samples": done.samples, **done.applied.counts})
-        return
-    counts = ", ".join(f"{count} {action}" for action, count in done.applied.counts.items())
-    say(f"{counts}; {done.samples:,} samples remain")
-    say(f"written: {done.written}; {to / LOG_FILE} says what changed, and --undo takes it back")
+    say(f"{counts}; {samples:,} samples remain")
+    say(f"{named}: {written}{more}")
 
 
 def _undo(folder: Path, as_json: bool) -> None:
@@ -284,22 +273,26 @@ def _with_images(scored: Any, images: Any) -> Any:
 
 
 def _rows(issues: Any, scored: Any, top: int) -> list[dict[str, Any]]:
-    head = issues.table.slice(0, top)
+    """The most suspicious samples, each by its file's name where it has one."""
     paths = scored.table.column("path").to_pylist() if "path" in scored.table.column_names else None
     rows = []
-    for at, row in enumerate(head.to_pylist()):
-        rows.append(
-            {
-                "rank": row["rank"],
-                "id": row["id"] if paths is None else paths[issues.order[at]],
-                "label": row.get("label_name", row["label"]),
-                "expected": row.get("expected_name", row["expected"]),
-                "suspicion": row["suspicion"],
-                "issue": row["issue"],
-                "reasons": row["reasons"],
-            }
-        )
+    for at, row in enumerate(issues.table.slice(0, top).to_pylist()):
+        named = {
+            "id": row["id"] if paths is None else paths[issues.order[at]],
+            "label": row.get("label_name", row["label"]),
+            "expected": row.get("expected_name", row["expected"]),
+        }
+        rows.append({"rank": row["rank"], **named, **{name: row[name] for name in ("suspicion", "issue", "reasons")}})
     return rows
+
+
+def _print_suspects(issues: Any, scored: Any, top: int) -> None:
+    header = ("rank", "sample", "label", "expected", "suspicion", "reasons")
+    rows = [
+        [row["rank"], row["id"], row["label"], row["expected"], _number(row["suspicion"]), row["reasons"]]
+        for row in _rows(issues, scored, top)
+    ]
+    print_table("most suspicious first", header, rows, cut_last=True)
 
 
 def _summary(scored: Any, issues: Any, folder: Path, written: str, top: int, groups: Any) -> dict[str, Any]:
@@ -323,13 +316,8 @@ def _print(
     from hardsight.cleaning.audit_folder import ACTIONS_FILE
     from hardsight.cleaning.summary import findings_in_short, headline
 
-    scored, issues = found.scored, found.issues
-    rows = [
-        [row["rank"], row["id"], row["label"], row["expected"], _number(row["suspicion"]), row["reasons"]]
-        for row in _rows(issues, scored, top)
-    ]
-    header = ("rank", "sample", "label", "expected", "suspicion", "reasons")
-    print_table("most suspicious first", header, rows, cut_last=True)
+    issues = found.issues
+    _print_suspects(issues, found.scored, top)
     if groups is not None:
         numbers = ("mean", "low", "high", "difference")
         lines = [[row["group"], row["count"], *(_number(row[name]) for name in numbers)] for row in groups]

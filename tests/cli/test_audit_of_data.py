@@ -123,7 +123,7 @@ def test_left_out_samples_are_counted(wrong: list[int]) -> None:
         (("reviews.csv", "--label", "none", "--features", "embeddings.npy"), ("'none'", "kind")),
         (("reviews.csv", "--label", "kind", "--features", "nothing"), ("--features", ".npy", "'nothing'")),
         (("reviews.csv", "--label", "kind", "--features", "reviews.csv"), ("--features", ".npy", "reviews.csv")),
-        (("reviews.parquet", "--label", "kind", "--features", "shop"), ("'shop'", "list", "int64")),
+        (("reviews.parquet", "--label", "kind", "--features", "review"), ("'review'", "texts", "string")),
         ((*OF_CSV, "--show", "none"), ("'none'", "review")),
         ((*OF_CSV, "--probabilities", "short.npy"), ("probabilities", "150", "2")),
         (("odd.csv", "--label", "kind", "--features", "embeddings.npy"), ("odd.csv", "CSV")),

@@ -294,7 +294,7 @@ def test_arrays_that_cannot_be_audited(data: tuple, change: dict, error: type, w
     [
         ({}, {"label": "none"}, ValueError, ("'none'", "label")),
         ({}, {"features": "none"}, ValueError, ("'none'", "features")),
-        ({}, {"features": "words"}, TypeError, ("'words'", "list", "string")),
+        ({}, {"features": "words"}, ValueError, ("features", "words", "constant")),
         ({}, {"show": ["nothing"]}, ValueError, ("'nothing'",)),
         ({}, {"show": ["features"]}, ValueError, ("show", "'features'")),
         ({"id": [0] * 240}, {}, ValueError, ("ids", "unique", "0")),

@@ -255,6 +255,29 @@ def test_a_brush_moves_by_keyboard(served: Explorer, opened: Open) -> None:
     assert address(page)["filters"]
 
 
+@pytest.mark.parametrize("width", [400, 900, 1440])
+def test_a_reviewer_is_led_from_one_suspect_to_the_next(width: int, tmp_path: Path, opened: Open) -> None:
+    with explore(write_audit_folder(tmp_path / "run", audited(20)), browser=False) as served:
+        page = opened(served.url, viewport={"width": width, "height": 800})
+        first, second = page.locator("#gallery .card").nth(0), page.locator("#gallery .card").nth(1)
+        assert first.bounding_box()["y"] < 800, "samples come first on a small screen too"
+        first.focus()
+        page.keyboard.press("k")
+        first.locator(".badge.keep").wait_for()
+        page.click("text=Review the suspects")
+        page.wait_for_selector("#detail[open]")
+        assert address(page)["open"] == int(second.get_attribute("data-row") or -1)
+        page.keyboard.press("d")
+        second.locator(".badge.drop").wait_for()
+        until(page, "document.getElementById('detail-progress').textContent.startsWith('2 of')")
+        page.keyboard.press("Escape")
+        if width < 1200:
+            assert not page.is_visible("#map-canvas")
+            page.click("text=Select and map")
+        assert page.is_visible("#map-canvas")
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
 def test_histories_and_heat_maps_are_shown_where_a_record_has_them(tmp_path: Path, opened: Open) -> None:
     folder = write_audit_folder(tmp_path / "run", audited(20))
     (folder / "dynamics").mkdir()

@@ -96,6 +96,8 @@ export class Decisions {
       this.line.textContent = `${whole(decided)} of ${whole(suspects)} suspects decided: ${whole(wrong)} wrong (${share} %), ${whole(right)} right, ${whole(unsure)} unsure. ${more}`;
       this.line.title = "Over the suspects only. Those not decided are taken to be wrong as often as the decided ones nearest above them in rank.";
     }
+    const beside = document.getElementById("detail-progress");
+    if (beside) beside.textContent = this.line.textContent;
   }
 
   sure(action, count) {

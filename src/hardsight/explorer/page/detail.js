@@ -82,7 +82,7 @@ export class Detail {
       el("div", { class: "tools" }, button("←", () => this.step(-1), { "aria-label": "Previous sample" }), button("→", () => this.step(1), { "aria-label": "Next sample" }),
         el("h2", {}, this.table.classes.length ? `labelled ${one.label ?? "nothing"}${one.expected && one.expected !== one.label ? ` → expected ${one.expected}` : ""}` : `sample ${one.id}`), badge(one.mark) ?? "",
         el("span", { class: "space" }), button("close", () => this.box.close())),
-      el("div", { class: "tools" }, ...actions, button("undo (z)", () => this.decide("undo")), el("span", { class: "quiet" }, this.decisions.line.textContent)),
+      el("div", { class: "tools" }, ...actions, button("undo (z)", () => this.decide("undo")), el("span", { class: "quiet", id: "detail-progress" }, this.decisions.line.textContent)),
       el("div", { class: "halves" },
         el("div", {},
           this.table.pictures ? el("div", { class: "large" }, pictured(this.row, 1024, `sample ${one.id}`), one.heat ? pictured(this.row, 1024, "Grad-CAM", true) : null) : "",

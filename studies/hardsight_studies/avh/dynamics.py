@@ -4,6 +4,7 @@ After every epoch (Figure 15: every iteration) the row in the record holds means
 of test images (`levels`).
 """
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -26,7 +27,7 @@ from hardsight_studies.avh.people import human_votes
 from hardsight_studies.avh.phases import knot, ordered_share, phases, settling_time
 from hardsight_studies.engine.clock import Options
 from hardsight_studies.engine.grid import Run
-from hardsight_studies.engine.rows import Row
+from hardsight_studies.engine.rows import Row, Rows, read
 from hardsight_studies.engine.running import row_of
 from hardsight_studies.engine.trainings import Hooks, Training, config_of, train
 
@@ -96,6 +97,25 @@ def measures(epochs: Sequence[Mapping[str, Any]]) -> dict[str, float | int]:
         found |= {f"{name}_rho_first": rho[0], f"{name}_rho_last": rho[-1], f"{name}_rho_mean": float(rho.mean())}
         found |= {f"{name}_rho_least": rho.min(), f"{name}_rho_most": rho.max()}
     return found
+
+
+def better_networks(rows: Rows) -> tuple[list[str], list[list[str]]]:
+    """Observation 4: accuracy and mean AVH of every network that was measured, trained here or public, the best first.
+
+    The last line counts the pairs of networks in which the more accurate one has the lower AVH.
+    """
+    public, unchanged = read("avh-figure17", rows.folder, rows.preset), {"degradation": "noise", "level": 0.0}
+    numbers = [(network, rows.number("last_accuracy", network=network), rows.number("avh_last", network=network))
+               for network in rows.options("network")]  # fmt: skip
+    numbers += [(network, *(public.number(name, network=network, **unchanged) for name in ("correct", "avh")))
+                for network in public.options("network")]  # fmt: skip
+    found = sorted(((one.mean, avh.mean, name) for name, one, avh in numbers if one and avh), reverse=True)
+    pairs = [better[1] < worse[1] for better, worse in itertools.combinations(found, 2)]
+    lines = [[name, f"{accuracy:.1%}", f"{avh:.4f}"] for accuracy, avh, name in found]
+    return ["network", "accuracy", "mean AVH"], [
+        *lines,
+        ["pairs in the paper's order", f"{sum(pairs)}", f"of {len(pairs)}"],
+    ]
 
 
 def finite(numbers: Mapping[str, float | int]) -> dict[str, float | int | None]:

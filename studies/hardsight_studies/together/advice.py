@@ -19,6 +19,8 @@ _LOSSES: tuple[tuple[str, dict[str, Any], str, str], ...] = (
     ("rescaled", {"labels": "symmetric-40"}, "uniform", _FEATURES),
     ("rescaled", {"labels": "worse"}, "pairs", _FEATURES),
     ("rescaled", {"labels": "random1"}, "pairs", _FEATURES),
+    ("rescaled", {"labels": "random2"}, "pairs", _FEATURES),
+    ("rescaled", {"labels": "aggre"}, "pairs", _FEATURES),
     ("rescaled", {"labels": "open-set"}, "outside", _FEATURES),
 )
 _TOLD = ("forward", "backward")

@@ -9,13 +9,10 @@ from typing import Any
 import pytest
 import torch
 from hardsight_studies.avh.unseen import (
-    Generalized,
     Recipe,
     generalize,
-    leave_each_out,
     leave_one_domain_out,
     make_loop,
-    summarise,
 )
 from hardsight_studies.avh.unseen.batches import DomainBatches
 from hardsight_studies.avh.unseen.meta_learning import meta_gradients, train_by_mldg
@@ -393,27 +390,6 @@ def test_mldg_refuses_what_its_steps_would_leave_out() -> None:
     ):
         with pytest.raises(ValueError, match=sentence):
             train_by_mldg(made, 2, inner_rate=0.1, **options)
-
-
-def test_every_domain_is_left_out_and_summed_up() -> None:
-    recipe = dataclasses.replace(PROBE, epochs=1)
-    found = leave_each_out(points(120), ("cross_entropy",), seeds=(0, 1), recipe=recipe)
-    assert [(one.held_out, one.seed) for one in found] == [(f"place{at}", seed) for seed in (0, 1) for at in range(4)]
-    row = summarise(found)["cross_entropy"]
-    assert set(row) == {"place0", "place1", "place2", "place3", "average"}
-    assert len(row["average"]["values"]) == 2
-
-
-def test_the_summary_is_mean_and_deviation_by_hand() -> None:
-    def one(domain: str, seed: int, accuracy: float) -> Generalized:
-        return Generalized("avh", domain, seed, accuracy, [accuracy], accuracy, nn.Identity())
-
-    found = summarise([one("p", 0, 0.5), one("p", 1, 0.7), one("q", 0, 0.9)])["avh"]
-    assert found["p"]["mean"] == pytest.approx(0.6)
-    assert found["p"]["sd"] == pytest.approx(0.1 * 2**0.5)
-    assert found["q"]["sd"] is None
-    # Seed 1 has not left out q: it has no average.
-    assert found["average"]["values"] == [pytest.approx(0.7)]
 
 
 def test_bad_methods_and_networks_are_answered_in_one_sentence() -> None:

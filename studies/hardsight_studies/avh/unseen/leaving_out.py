@@ -1,23 +1,20 @@
 """Domain generalization: train on all domains but one, test on that one (AVH, section 5.2 and Table 5).
 
-`generalize` trains one network for one domain left out; `leave_each_out` does it for every domain and seed. Methods:
-cross-entropy, the AVH loss (cross-entropy on an `AngularLinear` head, its scale chosen by validation on the training
-domains alone), and MLDG (see `meta_learning`).
+`generalize` trains one network for one domain left out. Methods: cross-entropy, the AVH loss (cross-entropy on an
+`AngularLinear` head, its scale chosen by validation on the training domains alone), and MLDG (see `meta_learning`).
 """
 
 import dataclasses
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import nn
 
 from hardsight.datasets import ArrayDataset
 from hardsight.domains.splits import leave_one_domain_out
-from hardsight_studies.avh.unseen.training import METHODS, Recipe, make_loop, title_of
+from hardsight_studies.avh.unseen.training import Recipe, make_loop, title_of
 from hardsight_studies.engine.together import run_together
 
 # Candidates of the AVH loss's scale. With seven classes 5 is soft (probabilities stay below 0.999) and 20 is hard.
@@ -80,37 +77,3 @@ def generalize(
     best = max(found, key=lambda one: one.validation_accuracy)
     tried = {one.scale: one.validation_accuracy for one in found if one.scale is not None}
     return dataclasses.replace(best, tried=tried)
-
-
-def leave_each_out(
-    data: ArrayDataset, methods: Sequence[str] = METHODS, *, seeds: Sequence[int] = (0, 1, 2), **options: Any
-) -> list[Generalized]:
-    """`generalize` for every domain left out, method and seed; `options` are those of `generalize`."""
-    return [
-        generalize(data, domain, method, seed=seed, **options)
-        for seed in seeds
-        for domain in data.domain_names
-        for method in methods
-    ]
-
-
-def summarise(found: Sequence[Generalized]) -> dict[str, dict[str, dict[str, Any]]]:
-    """Accuracy by method and domain left out, and `average` over domains: mean, standard deviation over seeds, values.
-
-    The average of a seed counts where all domains have been left out with it; a single seed has no deviation: None.
-    """
-    domains = sorted({one.held_out for one in found})
-    table: dict[str, dict[str, dict[str, Any]]] = {}
-    for method in dict.fromkeys(one.method for one in found):
-        values = {(one.held_out, one.seed): one.accuracy for one in found if one.method == method}
-        seeds = sorted({seed for _, seed in values})
-        row = {domain: [values[domain, seed] for seed in seeds if (domain, seed) in values] for domain in domains}
-        whole = [seed for seed in seeds if all((domain, seed) in values for domain in domains)]
-        row["average"] = [statistics.fmean(values[domain, seed] for domain in domains) for seed in whole]
-        table[method] = {domain: _spread(numbers) for domain, numbers in row.items() if numbers}
-    return table
-
-
-def _spread(values: Sequence[float]) -> dict[str, Any]:
-    deviation = statistics.stdev(values) if len(values) > 1 else None
-    return {"mean": statistics.fmean(values), "sd": deviation, "values": list(values)}

@@ -10,8 +10,7 @@ from typer.testing import CliRunner
 
 from hardsight.cli.data import data_app
 from hardsight.datasets import names
-from hardsight.datasets.registry import check
-from hardsight.datasets.sources import SOURCES
+from hardsight.datasets.registry import SOURCES, check
 
 BY_NAME = {source.name: source for source in SOURCES}
 

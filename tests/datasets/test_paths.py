@@ -2,8 +2,7 @@
 
 import pytest
 
-from hardsight.datasets.paths import Below
-from hardsight.files.inside import LINK_OUTSIDE, OUTSIDE, follow, stays_inside
+from hardsight.files.inside import LINK_OUTSIDE, OUTSIDE, Below, follow, stays_inside
 
 
 @pytest.mark.parametrize("entry", ["a.png", "a/b.png", "./a.png", "a b/c d.png", "a/..b/c", "...", "a/b/"])

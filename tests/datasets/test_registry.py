@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from hardsight import datasets
-from hardsight.datasets.registry import describe, reader
-from hardsight.datasets.sources import SOURCES
+from hardsight.datasets.registry import SOURCES, describe, reader
 
 SPLITS = [(source.name, split) for source in SOURCES for split in source.splits if source.name != "folder"]
 SPLITS += [("folder", split) for split in ("train", "val", "test")]

@@ -23,7 +23,7 @@ from hardsight.datasets.hierarchy import read_groups
 from hardsight.datasets.huggingface import read_huggingface
 from hardsight.datasets.human import load_human_labels
 from hardsight.datasets.imagenet import read_selection_frequency
-from hardsight.datasets.loader import StreamingLoader
+from hardsight.datasets.interface import FileDataset
 from hardsight.dynamics.detector import NoiseDetector
 from hardsight.engines.files import read_features
 from hardsight.models.weights import read_tensors as read_weights
@@ -39,9 +39,9 @@ HUGE = 1 << 43  # more than any memory
 
 
 def _image(path: Path) -> Any:
-    loader = StreamingLoader([path], torch.tensor([0]), batch_size=1, size=8)
-    list(loader)
-    raise ValueError(f"{path}: {loader.unreadable[0].reason}")
+    labels, described = torch.tensor([0]), {"name": "one", "split": "all", "class_names": ("a",)}
+    images = FileDataset(root=path.parent, paths=(path.name,), labels=labels, size=8, **described)
+    raise ValueError(f"{path}: {images.unreadable()[0].reason}")
 
 
 DOORS: dict[str, tuple[str, Callable[[Path], Any]]] = {

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from hardsight.cleaning.groups import hardness_by_group
     from hardsight.cleaning.issues import LabelIssues, find_label_issues
     from hardsight.cleaning.neighbours import nearest_in_angle
-    from hardsight.datasets.balanced import ClassBalancedSampler
     from hardsight.datasets.samplers import (
+        ClassBalancedSampler,
         CurriculumSampler,
         EpochSampler,
         HardMiningSampler,
@@ -60,8 +60,8 @@ _HOMES = {
     "cleaning.groups": ("hardness_by_group",),
     "cleaning.issues": ("LabelIssues", "find_label_issues"),
     "cleaning.neighbours": ("nearest_in_angle",),
-    "datasets.balanced": ("ClassBalancedSampler",),
     "datasets.samplers": (
+        "ClassBalancedSampler",
         "CurriculumSampler", "EpochSampler", "HardMiningSampler", "ImportanceSampler", "SelfPacedSampler",
     ),
     "losses.triplets": ("Triplets", "mine_triplets"),

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import torch
 
 from hardsight.cleaning.columns import FACTS
-from hardsight.datasets.paths import is_text
+from hardsight.files.inside import is_text
 from hardsight.names import unknown_name
 from hardsight.records import check_ids, require_column
 

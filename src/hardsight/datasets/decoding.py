@@ -30,20 +30,16 @@ _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
 
-class TooLargeError(ValueError):
-    """An image has more pixels than whoever decodes it allows."""
-
-
 def decode(
     data: bytes,
     size: int | tuple[int, int] | None = None,
     fit: Literal["crop", "squash"] = "crop",
     *,
     most: int = sys.maxsize,
-) -> Tensor:
+) -> Tensor | None:
     """An encoded image as uint8 [3, H, W], turned upright by its EXIF tag; ValueError where it does not decode.
 
-    One of more than `most` pixels is rejected by its header. Threads share a budget: large ones wait for each other.
+    None for one of more than `most` pixels. Threads share a budget: large ones wait for each other.
     """
     from PIL import Image, ImageOps
 
@@ -55,7 +51,7 @@ def decode(
                 opened.draft("RGB", (2 * max(height, width), 2 * max(height, width)))
             pixels = opened.width * opened.height
             if pixels > most:
-                raise TooLargeError(f"it must have at most {most:,} pixels; it has {pixels:,}")
+                return None
             check_unpacked("it", 3 * pixels, len(data))
             with _budget().taking(_A_PIXEL * pixels):
                 ImageOps.exif_transpose(opened, in_place=True)
@@ -69,7 +65,7 @@ def decode(
                 del upright
                 opened.close()
                 return torch.from_numpy(values.transpose(2, 0, 1).copy())
-    except (TooLargeError, RefusedError):
+    except RefusedError:
         raise
     # Decoders meet hostile bytes with whatever exception they like: IndexError, struct.error, SyntaxError, ...
     except Exception as error:

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from hardsight.datasets.decoding import EXTENSIONS
 from hardsight.datasets.interface import FileDataset, Size, Skipped
-from hardsight.datasets.paths import Below, is_text, printable, quoted
 from hardsight.files import read_text
+from hardsight.files.inside import Below, is_text, printable, quoted
 
 
 class Described(TypedDict, total=False):

@@ -14,8 +14,8 @@ from typing import Any, Literal
 import numpy as np
 from torch import Tensor
 
-from hardsight.datasets.paths import quoted
 from hardsight.files import RefusedError, check_unpacked, plain_file, read_bytes, reading
+from hardsight.files.inside import quoted
 from hardsight.files.pickled import check_pickle
 
 

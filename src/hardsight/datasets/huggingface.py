@@ -20,8 +20,8 @@ import torch
 from torch import Tensor
 
 from hardsight.datasets.interface import FileDataset, Size
-from hardsight.datasets.paths import quoted
 from hardsight.files import parse_json, reading
+from hardsight.files.inside import quoted
 from hardsight.files.parquet import Parquet
 
 # A larger number is no class but an identity, a hash or a date.

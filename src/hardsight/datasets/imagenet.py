@@ -16,8 +16,8 @@ import torch
 
 from hardsight.datasets.folders import collect, images_below, parse_list, read_image_folder, subfolders
 from hardsight.datasets.interface import FileDataset, Size
-from hardsight.datasets.paths import quoted
 from hardsight.files import LARGEST_TEXT, RefusedError, plain_file, read_json, reading
+from hardsight.files.inside import quoted
 
 _WNID = re.compile(r"n\d{8}")
 _NUMBER = re.compile(r"ILSVRC2012_val_(\d{8})")

@@ -4,8 +4,8 @@
 Both are map-style data sets for `torch.utils.data.DataLoader`: item i is (image, label, id).
 """
 
-import contextlib
 import dataclasses
+import functools
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +21,7 @@ from hardsight.datasets import decoding
 from hardsight.files import LARGEST_IMAGE, check_unpacked, read_bytes
 from hardsight.files.inside import follow
 from hardsight.files.memory import ALWAYS
-from hardsight.names import unknown_name
+from hardsight.names import check_name, unknown_name
 
 Size = int | tuple[int, int] | None
 Fit = Literal["crop", "squash"]
@@ -80,13 +80,9 @@ class _Labelled(Dataset[tuple[Tensor, int, int]]):
     def __len__(self) -> int:
         return len(self.labels)
 
-    def _place(self) -> str:
-        raise NotImplementedError
-
     def __repr__(self) -> str:
         # In one line: a data set may have a million paths.
-        counts = f"samples={len(self)}, classes={self.num_classes}"
-        return f"{type(self).__name__}({self.name!r}, {self.split!r}, {counts}, {self._place()})"
+        return f"{type(self).__name__}({self.name!r}, {self.split!r}, samples={len(self)}, classes={self.num_classes})"
 
     @property
     def num_classes(self) -> int:
@@ -142,9 +138,6 @@ class ArrayDataset(_Labelled):
             )
         self._check(len(self.images))
 
-    def _place(self) -> str:
-        return f"images={list(self.images.shape)}"
-
     def __getitem__(self, index: int) -> tuple[Tensor, int, int]:
         return self.images[index], int(self.labels[index]), int(self.ids[index])
 
@@ -178,11 +171,10 @@ class FileDataset(_Labelled):
     """How an image comes to `size`: "crop" keeps its proportions and cuts the middle, "squash" does not."""
 
     def __post_init__(self) -> None:
-        check_fit(self.size, self.fit)
+        if self.size is not None and min((self.size,) if isinstance(self.size, int) else self.size) < 1:
+            raise ValueError(f"size must be at least 1 pixel; got {self.size!r}")
+        check_name("fit", self.fit, ("crop", "squash"))
         self._check(len(self.paths))
-
-    def _place(self) -> str:
-        return f"root={str(self.root)!r}"
 
     def __getitem__(self, index: int) -> tuple[Tensor, int, int]:
         return self.decode(index), int(self.labels[index]), int(self.ids[index])
@@ -193,9 +185,9 @@ class FileDataset(_Labelled):
 
     def decode(self, index: int) -> Tensor:
         """Image `index` as uint8 [3, H, W]; ValueError in one sentence where it cannot be had."""
-        image = self._decode_or_skip(index)
-        if isinstance(image, Skipped):
-            raise ValueError(f"{image.path} is unreadable: {image.reason}")
+        image = self.decode_or_skip(index)
+        if not isinstance(image, Tensor):
+            raise ValueError(f"{self.paths[index]} is unreadable: {image and image.reason}")
         return image
 
     def resized(self, size: Size, fit: Fit | None = None) -> "FileDataset":
@@ -246,24 +238,20 @@ class FileDataset(_Labelled):
         """Every image in order, decoded by several threads: Pillow releases the interpreter's lock while it decodes."""
         # What keeps its own size may be large: decoded when its turn comes, and not ahead of it.
         most = _AHEAD_PIXELS if self.size is None else sys.maxsize
-
-        def read(index: int) -> Tensor | Skipped | None:
-            with contextlib.suppress(decoding.TooLargeError):
-                return self._decode_or_skip(index, most)
-            return None
-
+        read = functools.partial(self.decode_or_skip, most=most)
         images = decoding.in_order(read, range(len(self)), workers or min(8, os.cpu_count() or 1), _AHEAD)
         for index, image in enumerate(images):
-            yield index, self._decode_or_skip(index) if image is None else image
+            image = self.decode_or_skip(index) if image is None else image
+            if image is not None:
+                yield index, image
             del image
 
-    def _decode_or_skip(self, index: int, most: int | None = None) -> Tensor | Skipped:
+    def decode_or_skip(self, index: int, most: int = sys.maxsize) -> Tensor | Skipped | None:
+        """Image `index`, or why it cannot be had; None for one of more than `most` pixels."""
         try:
-            return decoding.decode(self.read_bytes(index), self.size, self.fit, most=most or sys.maxsize)
-        except decoding.TooLargeError:
-            raise
+            return decoding.decode(self.read_bytes(index), self.size, self.fit, most=most)
         except (OSError, ValueError) as error:
-            return Skipped(self.paths[index], reason_of(error), int(self.ids[index]))
+            return Skipped(self.paths[index], _reason(error), int(self.ids[index]))
 
     def _packed(self) -> int:
         """The bytes of all files."""
@@ -282,18 +270,8 @@ def _within(name: str, values: Tensor, count: int, *, lowest: int) -> None:
         raise ValueError(f"{name} must lie in [{lowest}, {count - 1}]; got {int(values.min())} to {int(values.max())}")
 
 
-def check_fit(size: Size, fit: str) -> None:
-    """Reject a size without pixels, and a way to come to it that is not known."""
-    if size is not None and min((size,) if isinstance(size, int) else size) < 1:
-        raise ValueError(f"size must be at least 1 pixel; got {size!r}")
-    if fit not in ("crop", "squash"):
-        raise ValueError(f'fit must be "crop" or "squash"; got {fit!r}')
-
-
-def reason_of(error: Exception) -> str:
-    """Why a file could not be read or decoded, for `Skipped`."""
+def _reason(error: Exception) -> str:
+    """Why a file could not be read or decoded."""
     if isinstance(error, FileNotFoundError):
         return "no such file"
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror.lower()
-    return str(error)
+    return error.strerror.lower() if isinstance(error, OSError) and error.strerror else str(error)

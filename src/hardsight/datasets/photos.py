@@ -21,7 +21,7 @@ from hardsight.datasets.folders import (
     text_lines,
 )
 from hardsight.datasets.interface import FileDataset, Size
-from hardsight.datasets.paths import quoted
+from hardsight.files.inside import quoted
 from hardsight.names import check_name
 
 # https://github.com/VisionLearningGroup/taskcv-2017-public: labels 0 to 11 of the image lists.

@@ -16,8 +16,7 @@ from hardsight.datasets.decoding import in_order
 from hardsight.datasets.folders import collect, images_below, read_domain_folders, read_image_folder, subfolders
 from hardsight.datasets.huggingface import read_huggingface, splits
 from hardsight.datasets.interface import ArrayDataset, FileDataset
-from hardsight.datasets.registry import find, reader, source
-from hardsight.datasets.sources import SOURCES, Source
+from hardsight.datasets.registry import SOURCES, Source, find, reader, source
 from hardsight.engines.matching import Groups, match_classes
 from hardsight.engines.model_spec import LoadedModel
 from hardsight.engines.preprocessing import Preprocessing

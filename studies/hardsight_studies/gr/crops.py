@@ -34,8 +34,8 @@ class Crops:
         self.start, self.side = (resized - side) // 2, side
         augmentation = Augmentation(shift=self.start, flip=True) if training else Augmentation()
         self.loader = StreamingLoader(
-            data.paths, data.labels, data.ids, batch_size, root=data.root, size=resized, fit="squash", device=device,
-            shuffle=training, drop_last=training, seed=seed, augmentation=augmentation, mean=MEAN, std=STD,
+            data.resized(resized, "squash"), batch_size, device=device, shuffle=training, drop_last=training, seed=seed,
+            augmentation=augmentation, mean=MEAN, std=STD,
         )  # fmt: skip
         self.batch_size = batch_size
 

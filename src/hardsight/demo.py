@@ -207,7 +207,8 @@ def _write(folder: Path, samples: pa.Table, issues: LabelIssues, found: dict[str
     field = field.with_metadata({**field.metadata, b"title": f"Suspicion by {' and '.join(issues.scores)}".encode()})
     suspicion = issues.table["suspicion"].take(pa.array(np.argsort(issues.order)))
     records.write_table(folder / "samples.parquet", samples.append_column(field, suspicion))
-    records.update_run(folder, results={"label_issues": found})
+    details = records.read_json(folder / records.RUN_FILE)
+    records.write_json(folder / records.RUN_FILE, details | {"results": details["results"] | {"label_issues": found}})
     shown = [int(one) for one in report.samples_shown(folder)]
     rows = {int(one): row for row, one in enumerate(train.ids)}
     # Eight pixels wide is too small to look at: each becomes a square of eight.

@@ -129,16 +129,6 @@ def read_run(folder: Path | str) -> dict[str, Any] | None:
     return details if isinstance(details, dict) else None
 
 
-def update_run(folder: Path | str, results: Mapping[str, Any]) -> None:
-    """Add to the results in a run's `run.json`; what it says otherwise stays."""
-    path = Path(folder) / "run.json"
-    details = read_json(path)
-    held = details.get("results", {}) if isinstance(details, dict) else None
-    if not isinstance(held, dict):
-        raise ValueError(f"{path} must hold what a run says of itself, with its results; it does not")
-    write_json(path, details | {"results": held | dict(results)})
-
-
 def write_table(path: Path | str, table: pa.Table) -> None:
     """Write a table as Parquet."""
     with atomic_path(path) as temporary:

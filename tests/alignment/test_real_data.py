@@ -8,8 +8,8 @@ import torch
 
 import hardsight as hs
 from hardsight.alignment import compare_correlations, correlate, correlate_in_bins, partial_correlation
+from hardsight.datasets.cifar import read_cifar10h
 from hardsight.datasets.hierarchy import human_selection_frequency
-from hardsight.datasets.human import read_cifar10h
 from hardsight.models import load_cifar10_resnet
 
 MEAN = torch.tensor([0.485, 0.456, 0.406]).view(3, 1, 1)

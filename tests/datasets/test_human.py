@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from hardsight.datasets.human import load_human_labels, read_cifar10h, read_cifar10n, read_cifar100n
+from hardsight.datasets.cifar import load_human_labels, read_cifar10h, read_cifar10n, read_cifar100n
 
 
 def test_votes_stand_beside_the_test_set(build):

@@ -97,7 +97,7 @@ def test_every_shape_of_the_table_is_the_same_table(build, tmp_path, shape):
         ("a.csv", "x," * 10_000, r"must have an image column .*\.\.\.$"),
         ("a.json", "{", "is not readable JSON"),
         ("a.json", "[" * 100_000, "is not readable JSON"),
-        ("a.json", "[1, 2]", "is not a table|must have an image column"),
+        ("a.json", "[1, 2]", "is not a table"),
         ("a.json", '{"x": null}', "is not a table"),
         ("a.json", "7", "is not a table"),
     ],

@@ -5,7 +5,7 @@ import shutil
 import pytest
 import torch
 
-from hardsight.datasets.folders import read_domain_lists
+from hardsight.datasets.folders import of_domains, parse_list
 from hardsight.datasets.photos import (
     VISDA17_CLASSES,
     read_office31,
@@ -73,7 +73,8 @@ def test_one_domain_alone_keeps_the_label_numbers(build):
 
 def test_lists_of_any_domains(build):
     folder = build("visda17") / "visda17"
-    dataset = read_domain_lists(folder / "train", {"synthetic": "image_list.txt"}, class_names=VISDA17_CLASSES)
+    found = {"synthetic": parse_list(folder / "train" / "image_list.txt", len(VISDA17_CLASSES))}
+    dataset = of_domains(folder / "train", found, VISDA17_CLASSES, name="list", split="all")
     assert dataset.labels.tolist() == list(range(12))
     assert dataset.domain_names == ("synthetic",)
 

@@ -44,5 +44,5 @@ def test_what_is_wrong_is_said(build):
     with pytest.raises(ValueError, match=r"line 1 must be a path and a label in \[1, 7\]"):
         read_pacs(folder, "train")
     (folder / "splits" / "photo_train_kfold.txt").unlink()
-    with pytest.raises(FileNotFoundError, match=r"the list .*splits.photo_train_kfold.txt is not there"):
+    with pytest.raises(FileNotFoundError, match=r"splits.photo_train_kfold.txt"):
         read_pacs(folder, "train")

@@ -20,7 +20,6 @@ from hardsight.records import (
     check_writable,
     read_run,
     read_table,
-    update_run,
     write_json,
     write_table,
     write_text,
@@ -125,18 +124,7 @@ def test_a_path_that_is_no_utf8_is_read_back_as_it_was(tmp_path: Path) -> None:
 def test_a_run_that_cannot_be_read_says_nothing_of_itself(tmp_path: Path, text: str) -> None:
     (tmp_path / "run.json").write_text(text)
     assert read_run(tmp_path) is None
-    with pytest.raises(ValueError, match=r"run\.json (is not readable JSON|must hold what a run says of itself)"):
-        update_run(tmp_path, {"accuracy": 1.0})
     assert (tmp_path / "run.json").read_text() == text
-
-
-def test_results_that_are_none_are_not_added_to(tmp_path: Path) -> None:
-    write_json(tmp_path / "run.json", {"results": [1]})
-    with pytest.raises(ValueError, match=r"run\.json must hold what a run says of itself, with its results"):
-        update_run(tmp_path, {"accuracy": 1.0})
-    write_json(tmp_path / "run.json", {"name": "one"})
-    update_run(tmp_path, {"accuracy": 1.0})
-    assert read_run(tmp_path) == {"name": "one", "results": {"accuracy": 1.0}}
 
 
 def test_files_left_out_are_said_once_each_beside_what_a_table_says_already() -> None:

@@ -76,7 +76,7 @@ def correlate_by_granularity(
     """Correlation within each coarse class, those of many fine classes first; `coarse_of` maps a fine label to its own.
 
     Where `human` is a selection frequency, the paper counts it at the coarse granularity too: everyone who chose any of
-    the coarse class's members (`hardsight.datasets.human_selection_frequency` with a hierarchy).
+    the coarse class's members (`hardsight.datasets.cifar_selection_frequency` with a hierarchy).
     """
     x, y = as_pairs(score=score, human=human)
     coarse = coarse_groups(as_groups(labels, len(x)), coarse_of)

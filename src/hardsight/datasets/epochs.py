@@ -124,11 +124,14 @@ class EpochLoader(ABC):
         self.class_balanced, self.sampler = class_balanced, sampler
         self.rank, self.world_size = rank, world_size
         self.augmentation, self.dtype, self.channels_last = augmentation, dtype, channels_last
-        means, stds = _per_channel("mean", mean, 0.0, channels), _per_channel("std", std, 1.0, channels)
-        if not bool(means.isfinite().all()):
-            raise ValueError(f"mean must be finite for every channel; got {mean!r}")
-        if not bool(((stds > 0) & stds.isfinite()).all()):
-            raise ValueError(f"std must be positive and finite for every channel; got {std!r}")
+        means = torch.tensor([0.0] * channels if mean is None else mean, dtype=torch.float64)
+        stds = torch.tensor([1.0] * channels if std is None else std, dtype=torch.float64)
+        for name, values, fit in (("mean", means, means.isfinite()), ("std", stds, stds.isfinite() & (stds > 0))):
+            if len(values) != channels or not bool(fit.all()):
+                raise ValueError(
+                    f"{name} must be finite{', and above 0' if name == 'std' else ''}, one number for each of the "
+                    f"{channels} channels; got {values.tolist()}"
+                )
         self.scale = PixelScale(*(part.to(self.device) for part in pixel_scale(means, stds, dtype)))
         self._noise = torch.Generator(self.device)
         self._epoch, self._done, self._resumed = 0, 0, False
@@ -247,14 +250,6 @@ class EpochLoader(ABC):
             "class_balanced": None if self.class_balanced is None else list(self.class_balanced),
             "drop_last": self.drop_last,
         }
-
-
-def _per_channel(name: str, values: Sequence[float] | None, default: float, channels: int) -> Tensor:
-    if values is None:
-        return torch.full((channels,), default, dtype=torch.float64)
-    if len(values) != channels:
-        raise ValueError(f"{name} must have one number for each of the {channels} channels; got {len(values)}")
-    return torch.tensor([float(value) for value in values], dtype=torch.float64)
 
 
 def balanced_order(

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from hardsight.datasets.decoding import EXTENSIONS
 from hardsight.datasets.interface import FileDataset, Size, Skipped
-from hardsight.files import read_text
-from hardsight.files.inside import Below, is_text, printable, quoted
+from hardsight.files import quoted, read_text
+from hardsight.files.inside import Below, is_text, printable
 
 
 class Described(TypedDict, total=False):
@@ -65,26 +65,14 @@ def read_domain_folders(
         domain: _in_class_folders(root, place, classes, lambda folder: not folder.is_dir())
         for domain, place in domains.items()
     }
-    return _of_domains(root, found, classes, described)
+    return of_domains(root, found, classes, **described)
 
 
-def read_domain_lists(
-    folder: Path | str,
-    lists: Mapping[str, str],
-    *,
+def of_domains(
+    root: Path,
+    found: Mapping[str, tuple[list[str], list[int]]],
     class_names: Sequence[str],
-    first_label: int = 0,
-    prefix: str = "",
     **described: Unpack[Described],
-) -> FileDataset:
-    """One image list a domain (see `read_image_list`), list files and paths relative to `folder`."""
-    root, classes = Path(folder), len(class_names)
-    found = {domain: parse_list(root / file, classes, first_label, prefix) for domain, file in lists.items()}
-    return _of_domains(root, found, class_names, described)
-
-
-def _of_domains(
-    root: Path, found: Mapping[str, tuple[list[str], list[int]]], class_names: Sequence[str], described: Described
 ) -> FileDataset:
     """One data set of the paths and labels of each domain."""
     return collect(

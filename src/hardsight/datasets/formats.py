@@ -14,8 +14,7 @@ from typing import Any, Literal
 import numpy as np
 from torch import Tensor
 
-from hardsight.files import RefusedError, check_unpacked, plain_file, read_bytes, reading
-from hardsight.files.inside import quoted
+from hardsight.files import RefusedError, check_unpacked, plain_file, quoted, read_bytes, reading
 from hardsight.files.pickled import check_pickle
 
 

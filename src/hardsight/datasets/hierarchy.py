@@ -10,8 +10,7 @@ import torch
 from jaxtyping import Float, Int64, Num
 from torch import Tensor
 
-from hardsight.files import RefusedError, read_json, read_text, reading
-from hardsight.files.inside import quoted
+from hardsight.files import RefusedError, quoted, read_json, read_text, reading
 from hardsight.names import check_name
 
 

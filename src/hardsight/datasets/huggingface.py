@@ -20,8 +20,7 @@ import torch
 from torch import Tensor
 
 from hardsight.datasets.interface import FileDataset, Size
-from hardsight.files import parse_json, reading
-from hardsight.files.inside import quoted
+from hardsight.files import parse_json, quoted, reading
 from hardsight.files.parquet import Parquet
 
 # A larger number is no class but an identity, a hash or a date.
@@ -84,13 +83,11 @@ def read_huggingface(
     image = image_column or next(iter(declared["Image"] + shaped), None)
     named = [name for name in _LABEL_NAMES if name in schema.names]
     label = label_column or next(iter(named + declared["ClassLabel"]), None)
-    if image is None:
-        raise ValueError(f"{files[0]} must have a column of image bytes; its columns are {schema.names}")
-    if label is None:
-        raise ValueError(f"{files[0]} must have a label column; its columns are {schema.names}: give label_column")
-    for column in (image, label):
+    for what, column in (("image", image), ("label", label)):
         if column not in schema.names:
-            raise ValueError(f"the columns of {files[0]} are {schema.names}; got {column!r}")
+            raise ValueError(
+                f"{what}_column must be a column of {files[0]}, one of {', '.join(schema.names)}; got {column!r}"
+            )
     extra = [field.name for field in schema if pa.types.is_integer(field.type) and field.name != label]
     tables = [_read(file, [label, *extra], schema) for file in files]
     try:

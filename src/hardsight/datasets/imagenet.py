@@ -8,7 +8,7 @@ selected it (Recht et al. 2019, https://github.com/modestyachts/ImageNetV2).
 import csv
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +16,13 @@ import torch
 
 from hardsight.datasets.folders import collect, images_below, parse_list, read_image_folder, subfolders
 from hardsight.datasets.interface import FileDataset, Size
-from hardsight.files import LARGEST_TEXT, RefusedError, plain_file, read_json, reading
-from hardsight.files.inside import quoted
+from hardsight.files import LARGEST_TEXT, RefusedError, plain_file, quoted, read_json, reading
 
 _WNID = re.compile(r"n\d{8}")
 _NUMBER = re.compile(r"ILSVRC2012_val_(\d{8})")
 _FREQUENCY_FILES = ("selection_frequency.csv", "selection_frequency.json")
-_IMAGE_COLUMNS = ("image", "image_id", "file", "filename", "file_name", "name", "path", "id")
-_FREQUENCY_COLUMNS = ("selection_frequency", "human_selection_frequency", "hsf", "frequency", "fraction_selected")
+_IMAGES = ("image", "image_id", "file", "filename", "file_name", "name", "path", "id")
+_FREQUENCIES = ("selection_frequency", "human_selection_frequency", "hsf", "frequency", "fraction_selected")
 
 
 def read_imagenet_val(
@@ -75,7 +74,7 @@ def read_selection_frequency(path: Path | str) -> dict[str, dict[str, float]]:
     """Selection frequencies by image (file name without ending) and wnid; "" where the table gives no wnid.
 
     CSV with a header: an image column, a frequency column, optionally `wnid`. JSON: {image: share},
-    {image: {wnid: share}}, {wnid: {image: share}} or a list of records with the columns of the CSV.
+    {image: {wnid: share}} or {wnid: {image: share}}.
     """
     path = plain_file(path, LARGEST_TEXT)
     table: dict[str, dict[str, float]] = {}
@@ -132,32 +131,21 @@ def _share(table: Mapping[str, Mapping[str, float]], path: str, class_name: str)
 def _csv_rows(path: Path) -> Iterator[tuple[str, str, Any]]:
     with path.open(newline="", encoding="utf-8") as file:
         reader = csv.DictReader(file)
-        image, share = _columns(path, reader.fieldnames or ())
+        header = reader.fieldnames or ()
+        image, share = (next((name for name in names if name in header), "") for names in (_IMAGES, _FREQUENCIES))
+        if not image or not share:
+            raise RefusedError(
+                f"{path} must have an image column ({', '.join(_IMAGES)}) and a frequency column "
+                f"({', '.join(_FREQUENCIES)}); got {quoted(header)}"
+            )
         for row in reader:
             yield row[image], row.get("wnid") or "", row[share]
 
 
 def _json_rows(path: Path) -> Iterator[tuple[str, str, Any]]:
-    content = read_json(path)
-    if isinstance(content, list):
-        image, share = _columns(path, tuple(content[0]) if content else ())
-        for row in content:
-            yield row[image], row.get("wnid", ""), row[share]
-        return
-    for key, value in content.items():
+    for key, value in read_json(path).items():
         if not isinstance(value, dict):
             yield key, "", value
             continue
         for inner, share in value.items():
             yield (inner, key, share) if _WNID.fullmatch(key) else (key, inner, share)
-
-
-def _columns(path: Path, header: Sequence[str]) -> tuple[str, str]:
-    image = next((name for name in _IMAGE_COLUMNS if name in header), None)
-    share = next((name for name in _FREQUENCY_COLUMNS if name in header), None)
-    if image is None or share is None:
-        raise RefusedError(
-            f"{path} must have an image column ({', '.join(_IMAGE_COLUMNS)}) and a frequency column "
-            f"({', '.join(_FREQUENCY_COLUMNS)}); got {quoted(list(header))}"
-        )
-    return image, share

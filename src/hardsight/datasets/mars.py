@@ -13,7 +13,7 @@ import torch
 from hardsight.datasets.folders import collect, images_below, subfolders, text_lines
 from hardsight.datasets.formats import load_matlab
 from hardsight.datasets.interface import FileDataset, Size
-from hardsight.files.inside import quoted
+from hardsight.files import quoted
 from hardsight.names import check_name
 
 _NAME = re.compile(r"(?P<identity>\d{4}|00-1)C(?P<camera>\d)T(?P<tracklet>\d{4})F(?P<frame>\d+)\.jpe?g")

@@ -12,16 +12,16 @@ import torch
 
 from hardsight.datasets.folders import (
     collect,
+    of_domains,
     parse_list,
     read_domain_folders,
-    read_domain_lists,
     read_image_folder,
     read_image_list,
     subfolders,
     text_lines,
 )
 from hardsight.datasets.interface import FileDataset, Size
-from hardsight.files.inside import quoted
+from hardsight.files import quoted
 from hardsight.names import check_name
 
 # https://github.com/VisionLearningGroup/taskcv-2017-public: labels 0 to 11 of the image lists.
@@ -82,8 +82,8 @@ def _read_office(
         raise ValueError(f"lists must name a file for each of the domains {list(chosen)}; {missing[0]} is missing")
     # From all the lists: one domain read alone has the same names.
     classes = _named_by_lists(folder, lists, classes)
-    lists = {domain: lists[domain] for domain in chosen}
-    return read_domain_lists(folder, lists, class_names=classes, prefix=prefix, name=name, split=split, size=size)
+    found = {domain: parse_list(folder / lists[domain], len(classes), prefix=prefix) for domain in chosen}
+    return of_domains(folder, found, classes, name=name, split=split, size=size)
 
 
 read_office31 = functools.partial(_read_office, "office31")
@@ -131,15 +131,12 @@ def read_pacs(
     if split == "all":
         places = {domain: domain for domain in domains}
         return read_domain_folders(folder, places, class_names=PACS_CLASSES, name="pacs", split=split, size=size)
-    lists = {}
+    found = {}
     for domain in domains:
-        file = f"{domain}_{split}_kfold.txt"
-        lists[domain] = next((f"{one}/{file}" for one in _PACS_LISTS if (folder / one / file).is_file()), "")
-        if not lists[domain]:
-            raise FileNotFoundError(f"the list {folder / _PACS_LISTS[0] / file} is not there")
-    return read_domain_lists(
-        folder, lists, class_names=PACS_CLASSES, first_label=1, name="pacs", split=split, size=size
-    )
+        places = [folder / place / f"{domain}_{split}_kfold.txt" for place in _PACS_LISTS]
+        there = next((file for file in places if file.is_file()), places[0])
+        found[domain] = parse_list(there, len(PACS_CLASSES), first_label=1)
+    return of_domains(folder, found, PACS_CLASSES, name="pacs", split=split, size=size)
 
 
 def read_visda17(folder: Path | str, split: str = "train", *, size: Size = None) -> FileDataset:

@@ -28,20 +28,17 @@ class Source:
     folders: tuple[str, ...]
     layout: str
     md5: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    optional: frozenset[str] = frozenset()
+    optional: Sequence[str] = ()
 
 
-def _sources() -> tuple[Source, ...]:
-    found = []
-    for name, row in tomllib.loads(Path(__file__).with_name("sources.toml").read_text(encoding="utf-8")).items():
-        splits = {split: None if count < 0 else count for split, count in row.pop("splits").items()}
-        folders, optional = tuple(row.pop("folders", ())), frozenset(row.pop("optional", ()))
-        classes = row.pop("num_classes", None)
-        found.append(Source(name=name, splits=splits, num_classes=classes, folders=folders, optional=optional, **row))
-    return tuple(found)
+def _source(name: str, row: Mapping[str, Any]) -> Source:
+    found = {"num_classes": None, "folders": ()} | dict(row)
+    splits = {split: None if count < 0 else count for split, count in row["splits"].items()}
+    return Source(name=name, **found | {"splits": splits, "folders": tuple(found["folders"])})
 
 
-SOURCES: tuple[Source, ...] = _sources()
+_TABLE = Path(__file__).with_name("sources.toml")
+SOURCES = tuple(_source(name, row) for name, row in tomllib.loads(_TABLE.read_text(encoding="utf-8")).items())
 
 
 def names() -> tuple[str, ...]:
@@ -113,8 +110,7 @@ def find(known: Source, root: Path) -> Path:
 
 def describe(known: Source) -> dict[str, Any]:
     """A source as plain values, for tables and JSON."""
-    row = dataclasses.asdict(known)
-    return {key: row[key] for key in ("name", "title", "splits", "num_classes", "folders", "layout")}
+    return {key: getattr(known, key) for key in ("name", "title", "splits", "num_classes", "folders", "layout")}
 
 
 def plain_name(name: str) -> str:

@@ -23,7 +23,7 @@ from hardsight.files.plain import (
     read_json,
     read_text,
 )
-from hardsight.files.refusals import RefusedError, reading
+from hardsight.files.refusals import RefusedError, quoted, reading
 
 __all__ = [
     "LARGEST_IMAGE",
@@ -34,6 +34,7 @@ __all__ = [
     "memory_left",
     "parse_json",
     "plain_file",
+    "quoted",
     "read_bytes",
     "read_json",
     "read_text",

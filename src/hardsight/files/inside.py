@@ -45,12 +45,6 @@ def printable(name: str) -> str:
     return name.encode("utf-8", "backslashreplace").decode()
 
 
-def quoted(value: object) -> str:
-    """What a file holds, as a sentence quotes it: the beginning of what is long."""
-    text = repr(value)
-    return text if len(text) <= 200 else f"{text[:200]}..."
-
-
 class Below:
     """Says of many entries below one root, quickly, why one cannot be used: folders are resolved once, not per file."""
 

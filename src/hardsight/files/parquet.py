@@ -4,10 +4,10 @@ A run of one value takes a few bytes however long it is, and so does a page of z
 column has, but a stranger wrote it; the header of every page says it too, and these are the values that are decoded.
 """
 
+import functools
 import io
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -63,15 +63,7 @@ class _Column(NamedTuple):
     start: int
 
 
-class _Group(NamedTuple):
-    """A row group, as the footer says."""
-
-    rows: int
-    columns: list[_Column]
-
-
-@dataclass(frozen=True)
-class _Chunk:
+class _Chunk(NamedTuple):
     """What one column of one row group becomes."""
 
     values: int
@@ -97,7 +89,7 @@ class Parquet:
         repeated = next((name for name, count in often.items() if count > 1), None)
         if repeated is not None:
             raise RefusedError(f"{self.path} must name each column once; it has {repeated!r} more than once")
-        self._chunks: dict[tuple[int, int], _Chunk] = {}
+        self._chunk = functools.cache(self._judged)
 
     def __enter__(self) -> "Parquet":
         return self
@@ -124,7 +116,7 @@ class Parquet:
 
     def group_sizes(self) -> list[int]:
         """The number of rows of every row group."""
-        return [group.rows for group in self._groups]
+        return [rows for rows, _ in self._groups]
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """These columns, some rows after others: any number of rows in the memory of a few."""
@@ -159,14 +151,10 @@ class Parquet:
         wanted = set(names)
         return [leaf for leaf, path in enumerate(paths) if path in wanted or _starts(path, wanted)]
 
-    def _chunk(self, group: int, leaf: int) -> _Chunk:
-        if (group, leaf) not in self._chunks:
-            self._chunks[group, leaf] = self._judged(group, leaf)
-        return self._chunks[group, leaf]
-
     def _judged(self, group: int, leaf: int) -> _Chunk:
         """What the pages of a column become: numbers by their width, text by its bytes or its longest word."""
-        rows, column, described = self._groups[group].rows, self._groups[group].columns[leaf], self._schema.column(leaf)
+        (rows, columns), described = self._groups[group], self._schema.column(leaf)
+        column = columns[leaf]
         text = described.physical_type == "BYTE_ARRAY"
         width = _WIDTHS.get(described.physical_type, max(0, described.length))
         values = unpacked = packed = 0
@@ -226,8 +214,8 @@ def _longest(file: io.BufferedIOBase, words: _Page, values: int, codec: int) -> 
     return longest
 
 
-def _footer(path: Path) -> list[_Group]:
-    """The row groups of a file."""
+def _footer(path: Path) -> list[tuple[int, list[_Column]]]:
+    """The number of rows of each row group of a file, and what is said of its columns."""
     with path.open("rb") as file:
         end = file.seek(-8, io.SEEK_END)
         length, magic = int.from_bytes(file.read(4), "little"), file.read(4)
@@ -242,7 +230,7 @@ def _footer(path: Path) -> list[_Group]:
     columns = sum(len(group.get(1, ())) for group in said)
     if columns > _MOST_COLUMNS:
         raise RefusedError(f"{path} must have at most {_MOST_COLUMNS:,} columns in its row groups; it has {columns:,}")
-    return [_Group(group[3], [_column(column[3]) for column in group[1]]) for group in said]
+    return [(group[3], [_column(column[3]) for column in group[1]]) for group in said]
 
 
 def _column(said: dict[int, int]) -> _Column:

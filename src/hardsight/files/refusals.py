@@ -28,3 +28,9 @@ def reading(path: Path | str, kind: str, *, reason: bool = False) -> Iterator[No
             raise
         said = " ".join(str(error).split()).split(". ")[0][:200] if reason else ""
         raise RefusedError(f"{path} is truncated or is not {kind}{': ' if said else ''}{said}") from error
+
+
+def quoted(value: object) -> str:
+    """What a file holds, as a sentence quotes it: the beginning of what is long."""
+    text = repr(value)
+    return text if len(text) <= 200 else f"{text[:200]}..."

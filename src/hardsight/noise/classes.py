@@ -111,9 +111,8 @@ def flip_pairwise(
     exact: bool = False,
 ) -> NoisyLabels:
     """Replace each label, with probability `rate`, by the next class, the last by the first (Han et al., 2018)."""
-    check_labels(labels, num_classes, generator, rate)
-    chosen = choose(torch.ones_like(labels, dtype=torch.bool), rate, exact, generator)
-    return replaced(labels, (labels.long() + 1) % num_classes, chosen)
+    following = {label: (label + 1) % num_classes for label in range(num_classes)}
+    return flip_by_mapping(labels, rate, following, num_classes, generator=generator, exact=exact)
 
 
 def flip_by_matrix(
@@ -219,7 +218,7 @@ def check_labels(
     if generator is not None:
         check_generator(generator, labels.device)
     if rate is not None:
-        check_rate(rate)
+        check_share("rate", rate, "the share of labels to change")
 
 
 def check_generator(generator: torch.Generator, device: torch.device) -> None:
@@ -235,11 +234,6 @@ def check_rows(name: str, values: Tensor, labels: Tensor) -> None:
     check_tensor(name, values)
     if len(values) != len(labels):
         raise ValueError(f"{name} must have one row for each label; got {len(values)} rows for {len(labels)} labels")
-
-
-def check_rate(rate: float) -> None:
-    """A share of labels to change."""
-    check_share("rate", rate, "the share of labels to change")
 
 
 def replaced(labels: Tensor, new: Tensor, where: Tensor) -> NoisyLabels:

@@ -7,8 +7,8 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Integer, Shaped
 from torch import Tensor
 
-from hardsight.noise.classes import check_generator, check_rate, choose
-from hardsight.validation import check_tensor
+from hardsight.noise.classes import check_generator, check_rows, choose
+from hardsight.validation import check_share, check_tensor
 
 
 class OpenSetImages(NamedTuple):
@@ -37,12 +37,11 @@ def replace_images(
     Outliers are images of classes that the set does not have, or of `background_images`. None is used twice before
     all have been used once.
     """
-    check_rate(rate)
+    check_share("rate", rate, "the share of images to replace")
     for name, values in (("images", images), ("labels", labels), ("outliers", outliers)):
         check_tensor(name, values)
     check_generator(generator, images.device)
-    if len(images) != len(labels):
-        raise ValueError(f"labels must be one an image; got {len(labels)} labels for {len(images)} images")
+    check_rows("images", images, labels)
     if outliers.shape[1:] != images.shape[1:] or outliers.dtype != images.dtype:
         raise ValueError(
             f"outliers must have the images' shape and type, {tuple(images.shape[1:])} {images.dtype}; "

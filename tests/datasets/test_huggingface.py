@@ -182,8 +182,8 @@ def test_damage_anywhere_in_a_file_is_one_sentence_or_a_row_that_is_listed(tmp_p
 @pytest.mark.parametrize(
     ("columns", "sentence"),
     [
-        ({"label": [0]}, "must have a column of image bytes"),
-        ({"image": [b"x"]}, "must have a label column"),
+        ({"label": [0]}, "image_column must be a column of"),
+        ({"image": [b"x"]}, "label_column must be a column of"),
         ({"image": [b"x"], "label": ["cat"]}, "must hold whole numbers; got string"),
         ({"image": [b"x"], "label": [-7]}, r"labels must lie in \[-1, "),
     ],

@@ -62,7 +62,7 @@ def test_neither_folders_nor_a_list(tmp_path):
         read_imagenet_val(tmp_path)
 
 
-@pytest.mark.parametrize("shape", ["flat", "by image", "by class", "records", "csv", "csv with wnid"])
+@pytest.mark.parametrize("shape", ["flat", "by image", "by class", "csv", "csv with wnid"])
 def test_every_shape_of_the_table_is_the_same_table(build, tmp_path, shape):
     folder = build("imagenet-val") / "imagenet" / "val"
     share = {stem: number / 10 for number, stem in enumerate(STEMS[:5])}
@@ -75,8 +75,6 @@ def test_every_shape_of_the_table_is_the_same_table(build, tmp_path, shape):
         content = {stem: {own[stem]: value, other[stem]: 0.99} for stem, value in share.items()}
     elif shape == "by class":
         content = {wnid: {stem: value for stem, value in share.items() if own[stem] == wnid} for wnid in WNIDS}
-    else:
-        content = [{"image": stem, "wnid": own[stem], "hsf": value} for stem, value in share.items()]
     if shape == "csv":
         path.write_text("filename,hsf\n" + "\n".join(f"val/{stem}.JPEG,{value}" for stem, value in share.items()))
     elif shape == "csv with wnid":
@@ -94,7 +92,7 @@ def test_every_shape_of_the_table_is_the_same_table(build, tmp_path, shape):
         ("a.csv", "image,selection_frequency\nx,1.5\n", r"must hold frequencies in \[0, 1\]; x has 1.5"),
         ("a.csv", "image,selection_frequency\nx,much\n", "could not convert|is not a table"),
         ("a.csv", "picture,share\nx,0.5\n", r"must have an image column .*; got \['picture', 'share'\]"),
-        ("a.csv", "x," * 10_000, r"must have an image column .*\.\.\.$"),
+        ("a.csv", ",".join(f"x{at}" for at in range(9_000)), r"must have an image column .*\.\.\.$"),
         ("a.json", "{", "is not readable JSON"),
         ("a.json", "[" * 100_000, "is not readable JSON"),
         ("a.json", "[1, 2]", "is not a table"),
@@ -125,7 +123,7 @@ def test_v2_counts_its_folders_as_numbers(build):
 @pytest.mark.parametrize("text", [b"a,b\n1,2\n", b"ImageId,PredictionString\nx,\n", b"\xff\xfe"])
 def test_a_solution_file_without_wnids_is_refused(tmp_path, text):
     (tmp_path / "LOC_val_solution.csv").write_bytes(text)
-    with pytest.raises(ValueError, match="is not a CSV of ImageId and PredictionString"):
+    with pytest.raises(ValueError, match="is not a (CSV of ImageId and PredictionString|readable CSV table)"):
         read_imagenet_val(tmp_path)
 
 

@@ -276,3 +276,7 @@ def test_indices_are_not_rounded():
     assert len(small().subset([])) == 0
     with pytest.raises(ValueError, match=r"indices must be integers, .*; got torch\.float32"):
         small().subset(torch.tensor([0.5]))
+
+
+def test_a_path_of_any_length_is_said_shortly():
+    assert len(str(Skipped("x" * 100_000, "no such file", 3))) < 300

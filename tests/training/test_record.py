@@ -28,6 +28,13 @@ def test_a_run_goes_on_with_its_own_configuration_whatever_json_makes_of_it(tmp_
     assert (written["clip"], written["floor"], written["unset"], written["nothing"]) == ("inf", "-inf", "nan", None)
 
 
+@pytest.mark.parametrize("config", [[1], "a", 3])
+def test_a_record_whose_configuration_is_none_is_refused(tmp_path: Path, config: object) -> None:
+    (tmp_path / "run.json").write_text(json.dumps({"config": config}))
+    with pytest.raises(ValueError, match="must hold the record of a run; its config is"):
+        RunRecord(tmp_path).check_same_run(CONFIG)
+
+
 @pytest.mark.parametrize(
     ("key", "value"), [("clip", -math.inf), ("clip", math.nan), ("clip", None), ("clip", 1.0), ("nothing", math.inf)]
 )

@@ -1,7 +1,6 @@
 """Reading what is to be aligned: a table of scores (Parquet or CSV), a CSV of human values, joined by their ids."""
 
 import textwrap
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,21 +9,17 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.csv
 
 from hardsight.alignment.correlation import Column
 from hardsight.alignment.inputs import FEWEST_PAIRS, check_usable
-from hardsight.files import check_unpacked, parse_json, plain_file, reading
+from hardsight.files import parse_json
+from hardsight.files.csv_tables import read_csv
 from hardsight.files.parquet import read_table, text_metadata
 
 # Columns of a table of scores that are facts about a sample, never scores of it.
 _FACTS = frozenset({"label", "predicted", "expected", "clean_label", "split", "rank"})
 # Usual names of the human column, in the order they are looked for.
 _HUMAN_NAMES = ("human_selection_frequency", "selection_frequency", "hsf", "human")
-# Of a file without an end of line, no more than this is looked at for what separates.
-_LONGEST_HEADER = 1 << 20
-# Every column is prepared for, be it empty; and a number of one letter takes eight bytes.
-_MOST_COLUMNS, _TIMES_TEXT = 10_000, 8
 
 
 @dataclass(frozen=True)
@@ -60,11 +55,11 @@ def read_joined(
     a score that was asked for by name is an error instead. `partial` goes on where each file has ids the other lacks.
     """
     scores, humans = Path(scores), Path(humans)
-    table = _read_csv(scores) if scores.suffix.lower() == ".csv" else read_table(scores)
+    table = read_csv(scores) if scores.suffix.lower() == ".csv" else read_table(scores)
     _need(table, id_column, scores)
     ids = _plain(table.column(id_column), scores)
     # An id that is text must stay text: "007" is not 7.
-    answers = _read_csv(humans, id_column if pa.types.is_string(ids.type) else None)
+    answers = read_csv(humans, column_types={id_column: pa.string()} if pa.types.is_string(ids.type) else {})
     _need(answers, id_column, humans)
     human_name = _human_column(answers, human, id_column, humans)
     names_of_files = (scores.name, humans.name)
@@ -129,31 +124,6 @@ def _matched(
             f"the ids of one table must all be in the other, or a partial match be asked for (--partial): {sentence}"
         )
     return rows, places.drop_null(), sentence
-
-
-def _read_csv(path: Path, text: str | None = None) -> pa.Table:
-    """A CSV file; commas, semicolons and tabs separate alike, because spreadsheets save with any of them.
-
-    `text` names a column that stays text, whatever it looks like.
-    """
-    # Opened by Python first: it names a missing file, or a folder, in words a person knows.
-    with plain_file(path).open("rb") as file:
-        header = file.readline(_LONGEST_HEADER)
-    separator = max(b",", b";", b"\t", key=header.count)
-    if header.count(separator) >= _MOST_COLUMNS:
-        raise ValueError(f"{path} must have at most {_MOST_COLUMNS:,} columns; it has {header.count(separator) + 1:,}")
-    check_unpacked(path, _TIMES_TEXT * path.stat().st_size)
-    with reading(path, "a readable CSV table", reason=True):
-        table = pyarrow.csv.read_csv(
-            # As pyarrow's own: a thread that lets go of something of Python's may abort a process that ends.
-            pa.OSFile(str(path)),
-            parse_options=pyarrow.csv.ParseOptions(delimiter=separator.decode()),
-            convert_options=pyarrow.csv.ConvertOptions(column_types={text: pa.string()} if text else {}),
-        )
-        repeated = [name for name, count in Counter(table.column_names).items() if count > 1]
-    if repeated:
-        raise ValueError(f"{path} must name each column once; it has {repeated[0]!r} more than once")
-    return table
 
 
 def _need(table: pa.Table, column: str, path: Path) -> None:

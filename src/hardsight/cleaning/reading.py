@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pyarrow import csv
 
 from hardsight.cleaning.labelled import Scored, distinct
-from hardsight.files import LARGEST_TEXT, parse_json, plain_file
+from hardsight.files import parse_json
 from hardsight.files.arrays import npy_array, npz_arrays, tensor_arrays
+from hardsight.files.csv_tables import read_csv
 from hardsight.records import read_json, read_table, record_files
 
 # Files that hold several arrays by name.
@@ -62,15 +62,8 @@ def read_rows(path: Path | str) -> pa.Table:
         raise ValueError(f"{path} must be a table, Parquet or CSV, or an .npz or safetensors file with labels")
     if path.suffix != ".csv":
         return read_table(path)
-    size = plain_file(path).stat().st_size
-    if size > LARGEST_TEXT:
-        raise ValueError(
-            f"{path} must be at most {LARGEST_TEXT:,} bytes to be read as CSV; it has {size:,}: use Parquet"
-        )
-    try:
-        return csv.read_csv(path, convert_options=csv.ConvertOptions(strings_can_be_null=True, null_values=[""]))
-    except (pa.ArrowInvalid, pa.ArrowKeyError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} must be a CSV table: {error}") from None
+    # A text like "NA" stays text: it may be the name of a class.
+    return read_csv(path, strings_can_be_null=True, null_values=[""])
 
 
 def array_of(name: str, value: Any, columns: Sequence[str] = ()) -> Any:

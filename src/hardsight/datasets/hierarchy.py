@@ -1,8 +1,6 @@
 """Class hierarchies: fine classes gathered under coarse ones, for labels and for human votes."""
 
-import csv
 import dataclasses
-import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -10,7 +8,7 @@ import torch
 from jaxtyping import Float, Int64, Num
 from torch import Tensor
 
-from hardsight.files import RefusedError, quoted, read_json, read_text, reading
+from hardsight.files import quoted, read_json
 from hardsight.names import check_name
 
 
@@ -115,18 +113,17 @@ def _json_groups(path: Path) -> dict[str, list[str]]:
 
 
 def _csv_groups(path: Path) -> dict[str, list[str]]:
-    text = read_text(path)
-    # Spreadsheets separate with any of these.
-    separator = max(",;\t", key=text.partition("\n")[0].count)
+    from hardsight.files.csv_tables import read_csv
+
+    table = read_csv(path, column_types=dict.fromkeys(("fine", "coarse"), "string"))
+    if not {"fine", "coarse"} <= set(table.column_names):
+        raise ValueError(f"{path} must have the columns fine and coarse; got {quoted(table.column_names)}")
     groups: dict[str, list[str]] = {}
-    with reading(path, "a CSV table of classes", reason=True):
-        rows = csv.DictReader(io.StringIO(text, newline=""), delimiter=separator)
-        if not {"fine", "coarse"} <= set(rows.fieldnames or ()):
-            raise RefusedError(f"{path} must have the columns fine and coarse; got {quoted(rows.fieldnames)}")
-        for number, row in enumerate(rows, start=2):
-            if not row["fine"] or not row["coarse"]:
-                raise RefusedError(f"{path}, row {number} must name a fine and a coarse class")
-            groups.setdefault(row["coarse"], []).append(row["fine"])
+    pairs = zip(table["fine"].to_pylist(), table["coarse"].to_pylist(), strict=True)
+    for number, (fine, coarse) in enumerate(pairs, start=2):
+        if not fine or not coarse:
+            raise ValueError(f"{path}, row {number} must name a fine and a coarse class")
+        groups.setdefault(coarse, []).append(fine)
     return groups
 
 

@@ -5,7 +5,6 @@ or Kaggle's `LOC_val_solution.csv`. Frequencies: a table of which share of the p
 selected it (Recht et al. 2019, https://github.com/modestyachts/ImageNetV2).
 """
 
-import csv
 import math
 import re
 from collections.abc import Iterator, Mapping
@@ -111,9 +110,10 @@ def _listed(folder: Path) -> tuple[list[str], list[int], tuple[str, ...]]:
 
 
 def _kaggle(path: Path) -> tuple[list[str], list[int], tuple[str, ...]]:
-    kind = "a CSV of ImageId and PredictionString, a wnid first in it"
-    with plain_file(path, LARGEST_TEXT).open(newline="", encoding="utf-8") as file, reading(path, kind):
-        rows = [(row["ImageId"], row["PredictionString"].split()[0]) for row in csv.DictReader(file)]
+    from hardsight.files.csv_tables import read_csv
+
+    with reading(path, "a CSV of ImageId and PredictionString, a wnid first in it"):
+        rows = [(row["ImageId"], row["PredictionString"].split()[0]) for row in read_csv(path).to_pylist()]
     classes = sorted({wnid for _, wnid in rows})
     label_of = {wnid: label for label, wnid in enumerate(classes)}
     rows.sort()
@@ -129,17 +129,18 @@ def _share(table: Mapping[str, Mapping[str, float]], path: str, class_name: str)
 
 
 def _csv_rows(path: Path) -> Iterator[tuple[str, str, Any]]:
-    with path.open(newline="", encoding="utf-8") as file:
-        reader = csv.DictReader(file)
-        header = reader.fieldnames or ()
-        image, share = (next((name for name in names if name in header), "") for names in (_IMAGES, _FREQUENCIES))
-        if not image or not share:
-            raise RefusedError(
-                f"{path} must have an image column ({', '.join(_IMAGES)}) and a frequency column "
-                f"({', '.join(_FREQUENCIES)}); got {quoted(header)}"
-            )
-        for row in reader:
-            yield row[image], row.get("wnid") or "", row[share]
+    from hardsight.files.csv_tables import read_csv
+
+    table = read_csv(path, column_types=dict.fromkeys((*_IMAGES, "wnid"), "string"))
+    header = table.column_names
+    image, share = (next((name for name in names if name in header), "") for names in (_IMAGES, _FREQUENCIES))
+    if not image or not share:
+        raise RefusedError(
+            f"{path} must have an image column ({', '.join(_IMAGES)}) and a frequency column "
+            f"({', '.join(_FREQUENCIES)}); got {quoted(header)}"
+        )
+    for row in table.to_pylist():
+        yield row[image], row.get("wnid") or "", row[share]
 
 
 def _json_rows(path: Path) -> Iterator[tuple[str, str, Any]]:

@@ -38,7 +38,9 @@ class Skipped:
     id: int
 
     def __str__(self) -> str:
-        return f"{self.path}: {self.reason}"
+        # A list may name a path of any length.
+        path = self.path if len(self.path) <= 200 else f"{self.path[:200]}..."
+        return f"{path}: {self.reason}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)

@@ -7,6 +7,7 @@ any number of them once it is unpacked. Whoever opens a file by a name that a pe
 |---|---|
 | `plain` | that a path is a plain file, and its size; text and JSON |
 | `memory` | what a file may become: its share of the memory that is left, and how many times its own bytes |
+| `csv_tables` | CSV tables, by their header and their bytes |
 | `arrays` | arrays in .npy and .npz files and in safetensors, by their headers |
 | `parquet` | the columns of a Parquet file, by its footer and the headers of their pages |
 | `thrift` | (the protocol of that footer and these headers) |

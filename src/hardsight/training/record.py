@@ -96,6 +96,8 @@ class RunRecord:
         earlier = (self._read() or {}).get("config")
         if not earlier or not config:
             return
+        if not isinstance(earlier, Mapping):
+            raise ValueError(f"{self.folder} must hold the record of a run; its config is {type(earlier).__name__}")
         ours, theirs = flat(_settings(config)), flat(earlier)
         for key in [*theirs, *ours]:
             if key not in _MAY_DIFFER and ours.get(key) != theirs.get(key):

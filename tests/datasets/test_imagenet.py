@@ -123,7 +123,7 @@ def test_v2_counts_its_folders_as_numbers(build):
 @pytest.mark.parametrize("text", [b"a,b\n1,2\n", b"ImageId,PredictionString\nx,\n", b"\xff\xfe"])
 def test_a_solution_file_without_wnids_is_refused(tmp_path, text):
     (tmp_path / "LOC_val_solution.csv").write_bytes(text)
-    with pytest.raises(ValueError, match="is not a (CSV of ImageId and PredictionString|readable CSV table)"):
+    with pytest.raises(ValueError, match=r"is not a (CSV of ImageId and PredictionString|readable CSV table)"):
         read_imagenet_val(tmp_path)
 
 

@@ -11,6 +11,8 @@ import torch
 from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
 
+from hardsight.names import check_name
+
 Fill = Literal["zero", "edge", "reflect"]
 
 
@@ -32,8 +34,7 @@ class Augmentation:
     def __post_init__(self) -> None:
         if self.shift < 0:
             raise ValueError(f"shift must be at least 0 pixels; got {self.shift}")
-        if self.fill not in ("zero", "edge", "reflect"):
-            raise ValueError(f'fill must be "zero", "edge" or "reflect"; got {self.fill!r}')
+        check_name("fill", self.fill, ("zero", "edge", "reflect"))
         if not 0 <= self.noise_std < float("inf"):
             raise ValueError(f"noise_std must be finite and at least 0; got {self.noise_std!r}")
 

@@ -10,6 +10,7 @@ or the same arrays as `.npz`.
 import dataclasses
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,7 +19,7 @@ from torch import Tensor
 from hardsight.datasets.formats import NotArraysError, finished, load_arrays, stand_ins
 from hardsight.datasets.hierarchy import Hierarchy
 from hardsight.datasets.interface import ArrayDataset, from_arrays
-from hardsight.files import RefusedError, check_unpacked, read_bytes, reading
+from hardsight.files import RefusedError, check_unpacked, quoted, read_bytes, reading
 from hardsight.files.arrays import npy_array, npz_arrays
 from hardsight.files.pickled import load_checkpoint
 from hardsight.names import check_name
@@ -143,8 +144,7 @@ _PLACES = (".", "..", "../cifar-10h/data", "../CIFAR-10H", "../cifar-10-100n/dat
 
 def read_cifar10h(folder: Path | str, split: str = "test") -> ArrayDataset:
     """CIFAR-10's test set with the column `human_votes`, int64 [N, 10]: how many people chose each class."""
-    if split != "test":
-        raise ValueError(f'split must be "test", the images that people were shown; got {split!r}')
+    check_name("split", split, ("test",))
     path = _find(Path(folder), ("cifar10h-counts.npy",))
     images = read_cifar10(folder, split)
     votes = npy_array(path).read()
@@ -180,20 +180,26 @@ def load_human_labels(path: Path | str) -> dict[str, Tensor]:
     if path.suffix == ".npz":
         stored = [array for array in npz_arrays(path).values() if array is not None]
         check_unpacked(path, sum(array.size for array in stored), path.stat().st_size)
-        arrays = {array.key: array.read() for array in stored}
+        content: Any = {array.key: array.read() for array in stored}
     else:
-        arrays = _load_pt(path)
-    for key, array in arrays.items():
+        content = _load_pt(path)
+    if not isinstance(content, dict):
+        raise ValueError(f"{path} must hold a dict of arrays; got {type(content).__name__}")
+    columns = {}
+    for key, value in content.items():
+        with reading(path, "a file of arrays"):
+            # The published file of CIFAR-100N has its coarse labels in lists.
+            array = np.asarray(value)
         if array.dtype.kind not in "iu":
-            raise ValueError(f"{path} must hold whole numbers; {key} holds {array.dtype}")
-    return {key: torch.from_numpy(array.astype(np.int64)) for key, array in arrays.items()}
+            raise ValueError(f"{path} must hold whole numbers; {quoted(key)} holds {array.dtype}")
+        columns[str(key)] = torch.from_numpy(array.astype(np.int64))
+    return columns
 
 
 def _with_human(
     read: Callable[..., ArrayDataset], folder: Path | str, split: str, stem: str, labels: str, name: str
 ) -> ArrayDataset:
-    if split != "train":
-        raise ValueError(f'split must be "train", the images that people labelled; got {split!r}')
+    check_name("split", split, ("train",))
     path = _find(Path(folder), (f"{stem}.npz", f"{stem}.pt"))
     columns = load_human_labels(path)
     images = read(folder, split)
@@ -218,20 +224,12 @@ def _find(folder: Path, names: tuple[str, ...]) -> Path:
     raise FileNotFoundError(f"{' or '.join(names)} was looked for in {folder} and beside it, and is not there")
 
 
-def _load_pt(path: Path) -> dict[str, np.ndarray]:
+def _load_pt(path: Path) -> Any:
     with reading(path, "a file of arrays"), torch.serialization.safe_globals(stand_ins()):
         try:
             # NumPy's own words would set whatever flags a file gives a number type.
-            content = finished(load_checkpoint(path))
+            return finished(load_checkpoint(path))
         except NotArraysError as error:
             raise RefusedError(
                 f"{path} is rejected: it holds more than arrays of numbers; nothing of it was run"
             ) from error
-    # The published file of CIFAR-100N has its coarse labels in lists.
-    columns = content.values() if isinstance(content, dict) else [None]
-    if not all(
-        isinstance(one, np.ndarray | Tensor) or (isinstance(one, list) and all(type(number) is int for number in one))
-        for one in columns
-    ):
-        raise ValueError(f"{path} must hold a dict of arrays; got {type(content).__name__}")
-    return {str(key): np.asarray(value) for key, value in content.items()}

@@ -116,7 +116,6 @@ def _text(value: Any) -> str:
 
 
 _NUMBERS = frozenset({"b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8"})
-_NDARRAY = _StandIn(lambda *_: _reject("it calls numpy.ndarray directly"))
 
 
 def _reject(sentence: str) -> None:
@@ -125,7 +124,7 @@ def _reject(sentence: str) -> None:
 
 def _vocabulary() -> dict[tuple[str, str], _StandIn]:
     words = {
-        ("numpy", "ndarray"): _NDARRAY,
+        ("numpy", "ndarray"): _StandIn(lambda *_: _reject("it calls numpy.ndarray directly")),
         ("numpy", "dtype"): _StandIn(lambda code, *_: _DType(code)),
         ("_codecs", "encode"): _StandIn(_encoded),
     }

@@ -16,6 +16,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.utils.data import Sampler
 
+from hardsight.names import check_name
 from hardsight.validation import check_classes, check_finite
 
 Pacing = Literal["linear", "root"]
@@ -103,8 +104,7 @@ class CurriculumSampler(EpochSampler):
             raise ValueError(f"epochs must be at least 1, the epoch from which all samples are drawn; got {epochs!r}")
         if not 0 < start <= 1:
             raise ValueError(f"start must lie in (0, 1], the share of the first epoch; got {start!r}")
-        if pacing not in ("linear", "root"):
-            raise ValueError(f'pacing must be "linear" or "root"; got {pacing!r}')
+        check_name("pacing", pacing, ("linear", "root"))
         self.epochs, self.start, self.pacing = epochs, start, pacing
         self.easiest_first = _easiest_first(hardness.cpu(), None if labels is None else labels.cpu())
 

@@ -69,13 +69,11 @@ PICTURES = ("png", "jpg", "bmp", "gif", "tiff", "webp", "ppm")
 class World(NamedTuple):
     """`build` fills a folder, in which `commands` are run.
 
-    Images are allowed more memory; over honest files a command `ends` with one of these codes; the `weight` says how
-    often a world is chosen.
+    Over honest files a command `ends` with one of these codes; the `weight` says how often a world is chosen.
     """
 
     build: Callable[[Path], None]
     commands: list[list[str]]
-    images: bool = False
     ends: tuple[int, ...] = (0,)
     weight: float = 1
 
@@ -234,11 +232,8 @@ WORLDS: dict[str, World] = {
         + [[*SHOWN, "--data", "photos", "--size", "8", "--classes", "classes.json"]]
         + [[*SHOWN, "--data", "photos/cat", "--size", "8", "--unlabelled"]]
         + [["adapt", "photos", "photos", "-o", "out", "--rounds", "1", "--source-epochs", "1", "--limit", "6"]],
-        images=True,
     ),
-    "hugging face": World(
-        hugging_face, [[*SHOWN, "--data", "hf", "--size", "8"], [*SHOWN, "--data", "hf"]], images=True
-    ),
+    "hugging face": World(hugging_face, [[*SHOWN, "--data", "hf", "--size", "8"], [*SHOWN, "--data", "hf"]]),
     "scores": World(
         scores,
         [[*AUDIT, name, "--no-page"] for name in ("scores.parquet", "believed.parquet", "runs/one")]
@@ -264,7 +259,6 @@ WORLDS: dict[str, World] = {
     "archives": World(
         archives,
         [["data", "unpack", name, "out"] for name in ("a.zip", "a.tar", "a.tar.gz", "a.tar.bz2", "a.tar.xz")],
-        images=True,
     ),
     # A training takes as long as its file asks for: here one epoch, whatever it asks for.
     "training": World(training, [["train", "c.toml", "--quiet", "--set", "epochs=1"]]),
@@ -288,7 +282,7 @@ def layouts(builders: dict[str, Callable[[Path], None]]) -> dict[str, World]:
 
             check = ["data", "check", "root", "--name", name, "--decode"]
             shown = [*SHOWN, "--data", "root", "--layout", name, "--size", "8", "--unlabelled"]
-            found[name] = World(whole, [check, shown], images=True, ends=(0, 1), weight=0.15)
+            found[name] = World(whole, [check, shown], ends=(0, 1), weight=0.15)
     return found
 
 

@@ -6,7 +6,6 @@ touched it for long, is taken over. Taking over is a rename, which only one proc
 
 import contextlib
 import contextvars
-import json
 import os
 import threading
 import time
@@ -14,8 +13,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from hardsight.distributed import rank_and_count, together
-from hardsight.owners import lives, this_process
-from hardsight.records import draft_path, read_json, remove_drafts
+from hardsight.files import read_text
+from hardsight.owners import lives, tag
+from hardsight.records import draft_path, remove_drafts
 
 # Seconds between two signs of life, and after how many seconds without one an owner on another machine counts as dead.
 _HEARTBEAT = 15.0
@@ -78,12 +78,12 @@ def release_abandoned(path: Path) -> None:
 def is_abandoned(path: Path) -> bool:
     """Whether the owner of a claim is dead, or has not touched it for long; False where there is no claim."""
     try:
-        alive = lives(read_json(path))
+        alive = lives(read_text(path))
         return time.time() - path.stat().st_mtime > _PATIENCE if alive is None else not alive
     except OSError:
         # None is there, or it is not ours to read.
         return False
-    except (ValueError, TypeError, KeyError):
+    except ValueError:
         # Whoever wrote this, it was no process that will come back for it.
         return True
 
@@ -114,7 +114,7 @@ def _take(path: Path) -> bool:
 def _create(path: Path) -> bool:
     """Make the claim whole: written under another name and linked, so that nobody reads half of it."""
     draft = draft_path(path)
-    draft.write_text(json.dumps(this_process()))
+    draft.write_text(tag())
     try:
         os.link(draft, path)
     except FileExistsError:
@@ -127,8 +127,7 @@ def _create(path: Path) -> bool:
 def _is_ours(path: Path) -> bool:
     """Whether the claim is still this process's: one that was suspended for long may have lost it to another."""
     try:
-        ours: bool = read_json(path) == this_process()
-        return ours
+        return read_text(path) == tag()
     except (OSError, ValueError):
         return False
 

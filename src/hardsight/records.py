@@ -38,7 +38,7 @@ import pyarrow.parquet as pq
 from hardsight.files import parse_json
 from hardsight.files import read_json as read_json
 from hardsight.files.parquet import read_table as read_table
-from hardsight.owners import tag, tag_lives
+from hardsight.owners import lives, tag
 
 RUN_FILE, SAMPLES_FILE = "run.json", "samples.parquet"
 AUDIT_FILE, TABLE_FILE = "audit.json", "table.parquet"
@@ -101,7 +101,7 @@ def remove_drafts(folder: Path) -> None:
 
 
 def _is_left(draft: Path, writer: str) -> bool:
-    alive = tag_lives(writer)
+    alive = lives(writer)
     return time.time() - draft.stat().st_mtime > _LEFT if alive is None else not alive
 
 

@@ -352,7 +352,7 @@ def test_a_claim_that_is_left_behind_a_finished_shard_goes(source: Path, tmp_pat
     job = plan(source, tmp_path / "out", (WEIGHT, BIAS), SCORES)
     with claim(engine.claim_of(job, job.shards[0])):
         pass
-    (tmp_path / "out" / ".claims" / "left").write_text('{"host": "?", "pid": 0, "started": null}')
+    (tmp_path / "out" / ".claims" / "left").write_text("?")
     os.utime(tmp_path / "out" / ".claims" / "left", (0, 0))
     run(source, tmp_path / "out")
     assert not (tmp_path / "out" / ".claims").exists()

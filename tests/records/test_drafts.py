@@ -73,13 +73,10 @@ def test_files_of_others_are_never_taken_for_drafts(tmp_path: Path) -> None:
 
 
 def test_a_process_is_told_from_one_that_has_its_number_now() -> None:
-    own = owners.this_process()
-    assert owners.lives(own) is True
-    assert owners.lives(own | {"started": "an earlier time"}) is False
-    assert owners.lives(own | {"host": "elsewhere"}) is None
-    assert owners.tag_lives(owners.tag()) is True
+    host, pid, started = owners.tag().split("-")
+    assert owners.lives(f"{host}-{pid}-{started}") is True
+    assert owners.lives(f"{host}-{pid}-earlier") is False
+    assert owners.lives(f"elsewhere-{pid}-{started}") is None
     ended = subprocess.Popen([sys.executable, "-c", "pass"])
-    gone = own | {"pid": ended.pid}
     ended.wait()
-    assert owners.lives(gone) is False
-    assert [owners.lives(own | {"pid": pid}) for pid in (0, -1, 2**70, "1")] == [False] * 4
+    assert [owners.lives(f"{host}-{gone}-{started}") for gone in (ended.pid, 0, 2**70)] == [False] * 3

@@ -111,7 +111,7 @@ def test_what_a_killed_owner_left_is_said_and_its_claims_go(tmp_path):
     cells, said = grid(seed=[0, 1, 2]), []
     for cell, status in zip(cells, ("running", "finished", "interrupted"), strict=True):
         records.write_json(tmp_path / cell.name / "run.json", {"status": status})
-    dead = json.dumps(owners.this_process() | {"started": "an earlier time"})
+    dead = owners.tag().rpartition("-")[0] + "-earlier"
     # Killed after its work was done, an owner left both of its claims.
     left = [tmp_path / ".claims" / f"{cells[1].name}.json", tmp_path / cells[1].name / ".training"]
     for path in left:
@@ -136,22 +136,22 @@ def test_a_claim_belongs_to_one(tmp_path):
 def test_claims_of_the_dead_are_taken_over(tmp_path):
     ended = subprocess.Popen([sys.executable, "-c", "pass"])
     ended.wait()
-    mine = owners.this_process()
+    host, pid, started = owners.tag().split("-")
     cases = {
-        "dead here": (mine | {"pid": ended.pid}, 0, True),
-        "alive here, silent": (mine, 10_000, False),
-        "number given to another": (mine | {"started": "an earlier time"}, 0, True),
-        "alive elsewhere": ({"host": "elsewhere", "pid": 1, "started": "1"}, 0, False),
-        "silent elsewhere": ({"host": "elsewhere", "pid": 1, "started": "1"}, 10_000, True),
+        "dead here": (f"{host}-{ended.pid}-{started}", 0, True),
+        "alive here, silent": (owners.tag(), 10_000, False),
+        "number given to another": (f"{host}-{pid}-earlier", 0, True),
+        "alive elsewhere": ("elsewhere-1-1", 0, False),
+        "silent elsewhere": ("elsewhere-1-1", 10_000, True),
     }
     for name, (owner, age, taken) in cases.items():
         path = tmp_path / name
-        path.write_text(json.dumps(owner))
+        path.write_text(owner)
         os.utime(path, (time.time() - age,) * 2)
         with claims.claim(path) as owned:
             assert owned is taken, name
         assert path.exists() is not taken, name
-    for broken in ("{", "null", "[]", "{}", json.dumps({"host": mine["host"]})):
+    for broken in ("{", "null", "", host, f"{host}-x-{started}"):
         (tmp_path / "broken").write_text(broken)
         with claims.claim(tmp_path / "broken") as owned:
             assert owned, broken
@@ -170,7 +170,7 @@ def test_an_owner_shows_that_it_lives(tmp_path):
 def test_an_owner_that_was_taken_for_dead_leaves_the_claim_to_its_successor(tmp_path):
     path, successor = tmp_path / "claim", tmp_path / "successor"
     with claims.claim(path, heartbeat=0.005):
-        successor.write_text(json.dumps({"host": "elsewhere", "pid": 1, "started": "1"}))
+        successor.write_text("elsewhere-1-1")
         os.utime(successor, (0, 0))
         successor.replace(path)
         time.sleep(0.1)

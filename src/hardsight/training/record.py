@@ -20,7 +20,7 @@ from torch import nn
 
 from hardsight import records
 from hardsight.distributed import lost_process_named
-from hardsight.owners import this_process
+from hardsight.owners import tag
 from hardsight.training.checkpoints import Checkpoints
 from hardsight.training.progress import NonFiniteLossError
 
@@ -85,7 +85,7 @@ class RunRecord:
             **_with_settings(details),
             "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
             "status": "running",
-            "process": this_process(),
+            "process": tag(),
             "versions": versions(),
             "results": {},
         }
@@ -112,7 +112,7 @@ class RunRecord:
         if earlier is None:
             self.begin(**details)
             return
-        now = {"status": "running", "process": this_process(), "versions": versions()}
+        now = {"status": "running", "process": tag(), "versions": versions()}
         self.details = {**earlier, **_with_settings(details), **now}
         for gone in ("error", "retry"):
             self.details.pop(gone, None)

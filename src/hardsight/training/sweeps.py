@@ -226,8 +226,9 @@ def _line(folder: Path) -> dict[str, Any]:
 
 def _is_gone(folder: Path, process: Any) -> bool:
     """Whether nobody works on a run that says it is running; a record may have come from anywhere."""
-    known = isinstance(process, dict) and {"host", "pid", "started"} <= process.keys()
-    alive = lives(process) if known else None
+    alive = None
+    with contextlib.suppress(ValueError, AttributeError):
+        alive = lives(process)
     # On another machine only the claim tells, which its owner keeps touching.
     return is_abandoned(folder / CLAIM) if alive is None else not alive
 

@@ -112,7 +112,7 @@ def test_labels_that_name_no_class_are_refused():
         ("h.json", b'{"x": ' + b"9" * 5000 + b"}", r"h\.json is not readable JSON"),
         ("h.json", b'{"x": ["a"], "y": ["a", "b"]}', "one coarse class; 'a' has 'x' and 'y'"),
         ("h.json", b'{"x": ["a", "' + b"c" * 10_000 + b'"]}', "every fine class exactly once"),
-        ("h.csv", b",".join(b"x%d" % at for at in range(9_000)), "must have the columns fine and coarse"),
+        ("h.csv", b",".join(b"x%d" % at for at in range(9_000)) + b"\n", "must have the columns fine and coarse"),
         ("h.json", b'{"x": ["a", ["b"]]}', "must hold"),
         ("h.csv", b"\xff\xfe", r"h\.csv is truncated or is not a readable CSV table"),
         ("h.csv", b"fine,coarse\na,x\nb,\n", "row 3 must name a fine and a coarse class"),

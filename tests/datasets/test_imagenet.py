@@ -92,7 +92,7 @@ def test_every_shape_of_the_table_is_the_same_table(build, tmp_path, shape):
         ("a.csv", "image,selection_frequency\nx,1.5\n", r"must hold frequencies in \[0, 1\]; x has 1.5"),
         ("a.csv", "image,selection_frequency\nx,much\n", "could not convert|is not a table"),
         ("a.csv", "picture,share\nx,0.5\n", r"must have an image column .*; got \['picture', 'share'\]"),
-        ("a.csv", ",".join(f"x{at}" for at in range(9_000)), r"must have an image column .*\.\.\.$"),
+        ("a.csv", ",".join(f"x{at}" for at in range(9_000)) + "\n", r"must have an image column .*\.\.\.$"),
         ("a.json", "{", "is not readable JSON"),
         ("a.json", "[" * 100_000, "is not readable JSON"),
         ("a.json", "[1, 2]", "is not a table"),

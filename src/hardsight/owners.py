@@ -12,9 +12,9 @@ def tag() -> str:
     return f"{_host()}-{os.getpid()}-{_started(os.getpid())}"
 
 
-def lives(owner: str) -> bool | None:
+def lives(owner: object) -> bool | None:
     """Whether the process of a `tag` still lives; None where that cannot be known from here, ValueError for no tag."""
-    host, pid, started = owner.split("-")
+    host, pid, started = str(owner).split("-")
     if host != _host() or os.name != "posix":
         return None
     if not 0 < int(pid) < 2**31:

@@ -120,7 +120,9 @@ def test_a_pipe_is_not_waited_for(name: str, read: Callable[[Path], Any], tmp_pa
 def test_a_link_to_a_device_is_not_read(name: str, read: Callable[[Path], Any], tmp_path: Path) -> None:
     # /dev/zero is the same to who looks, and without an end to who does not.
     (tmp_path / name).symlink_to("/dev/null")
-    assert "a device" in _refusal(read, tmp_path / name)
+    refusal = _refusal(read, tmp_path / name)
+    # Of a set of images no link may lead out of its folder.
+    assert "a device" in refusal or "outside the root" in refusal
 
 
 @pytest.mark.parametrize(("name", "read"), DOORS.values(), ids=DOORS)

@@ -227,7 +227,7 @@ def _line(folder: Path) -> dict[str, Any]:
 def _is_gone(folder: Path, process: Any) -> bool:
     """Whether nobody works on a run that says it is running; a record may have come from anywhere."""
     alive = None
-    with contextlib.suppress(ValueError, AttributeError):
+    with contextlib.suppress(ValueError):
         alive = lives(process)
     # On another machine only the claim tells, which its owner keeps touching.
     return is_abandoned(folder / CLAIM) if alive is None else not alive

@@ -80,9 +80,9 @@ def read_huggingface(
     features = _features(schema)
     shaped = [field.name for field in schema if _holds_images(field.type)]
     declared = {kind: [name for name in schema.names if _kind(features, name) == kind] for kind in _KINDS}
-    image = image_column or next(iter(declared["Image"] + shaped), None)
+    image = image_column or next(iter(declared["Image"] + shaped), "")
     named = [name for name in _LABEL_NAMES if name in schema.names]
-    label = label_column or next(iter(named + declared["ClassLabel"]), None)
+    label = label_column or next(iter(named + declared["ClassLabel"]), "")
     for what, column in (("image", image), ("label", label)):
         if column not in schema.names:
             raise ValueError(

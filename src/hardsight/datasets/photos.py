@@ -133,8 +133,8 @@ def read_pacs(
         return read_domain_folders(folder, places, class_names=PACS_CLASSES, name="pacs", split=split, size=size)
     found = {}
     for domain in domains:
-        places = [folder / place / f"{domain}_{split}_kfold.txt" for place in _PACS_LISTS]
-        there = next((file for file in places if file.is_file()), places[0])
+        files = [folder / place / f"{domain}_{split}_kfold.txt" for place in _PACS_LISTS]
+        there = next((file for file in files if file.is_file()), files[0])
         found[domain] = parse_list(there, len(PACS_CLASSES), first_label=1)
     return of_domains(folder, found, PACS_CLASSES, name="pacs", split=split, size=size)
 

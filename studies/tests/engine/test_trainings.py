@@ -1,14 +1,18 @@
 """Runs that are trainings by configuration: their records, what is measured beside them, and the clock."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 import torch
+from hardsight_studies.engine import study as studies
 from hardsight_studies.engine.clock import Clock, Options, OutOfTime
-from hardsight_studies.engine.grid import Run
-from hardsight_studies.engine.trainings import Hooks, Training, train
+from hardsight_studies.engine.grid import Run, plan
+from hardsight_studies.engine.rows import read_rows
+from hardsight_studies.engine.running import write_results
+from hardsight_studies.engine.trainings import Hooks, Training, train, write_record
 from torch import nn
 
 from hardsight.records import read_run
@@ -59,3 +63,16 @@ def test_a_clock_that_ran_out_leaves_no_finished_record(tmp_path: Path) -> None:
         train(runs(tmp_path, 1), Options(clock=Clock.of(0.0)))
     details = read_run(tmp_path / "seed=0")
     assert details is None or details["status"] != "finished"
+
+
+def test_a_failure_for_good_has_a_row_and_one_that_may_be_tried_again_has_none(tmp_path: Path) -> None:
+    study, device = studies.get("avh-table3"), torch.device("cpu")
+    first, second, third = plan(study, "smoke", tmp_path / "runs")[:3]
+    write_record(first, {"accuracy": 0.5}, device)
+    write_record(second, {}, device, error="loss is not a finite number")
+    write_record(third, {}, device, error="out of time")
+    about = json.loads((third.folder / "run.json").read_text())
+    (third.folder / "run.json").write_text(json.dumps({**about, "retry": True}))
+    found = read_rows(write_results(study, "smoke", tmp_path / "results", tmp_path / "runs"))
+    assert {row.error for row in found} == {None, "loss is not a finite number"}
+    assert len(found) == 2

@@ -21,6 +21,7 @@ from machine import about, save
 
 from hardsight.language import TOKEN_SCORES, TokenDynamics, score_tokens
 from hardsight.language.head import language_head
+from hardsight.language.recording import DYNAMICS_SCORES
 
 # Width, layers, vocabulary, documents and length.
 SHAPES = {
@@ -28,6 +29,7 @@ SHAPES = {
     "30M, vocabulary 32,000": (512, 6, 32_000, 2, 256),
     "GPT-2 small, vocabulary 50,257": (768, 12, 50_257, 1, 512),
 }
+WITHOUT_ANGLES = tuple(name for name in DYNAMICS_SCORES if not name.startswith(("avh", "angular")))
 
 
 def model_of(width: int, layers: int, vocabulary: int) -> torch.nn.Module:
@@ -81,7 +83,9 @@ def recording(rounds: int) -> dict[str, Any]:
     for title, (width, layers, vocabulary, documents, length) in SHAPES.items():
         model = model_of(width, layers, vocabulary).train()
         head, seen = language_head(model), []
-        head.linear.register_forward_pre_hook(lambda module, inputs, seen=seen: seen.append(inputs[0].detach()))
+        head.linear.register_forward_hook(
+            lambda module, inputs, output, seen=seen: seen.append((inputs[0].detach(), output.detach()))
+        )
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
         ids = torch.randint(vocabulary, (documents, length), generator=torch.Generator().manual_seed(0))
         numbers = torch.arange(ids.numel()).view_as(ids)
@@ -89,6 +93,7 @@ def recording(rounds: int) -> dict[str, Any]:
         recorders = {
             "every 16th token": TokenDynamics(starts, vocabulary),
             "every token": TokenDynamics(starts, vocabulary, tokens=True),
+            "every token, no angles": TokenDynamics(starts, vocabulary, tokens=True, scores=WITHOUT_ANGLES),
         }
         shares: dict[str, list[float]] = {name: [] for name in recorders}
         steps = []
@@ -99,10 +104,10 @@ def recording(rounds: int) -> dict[str, Any]:
             optimizer.step()
             optimizer.zero_grad()
             step = time.process_time() - began
-            features = seen.pop()
+            features, products = seen.pop()
             for name, dynamics in recorders.items():
                 began = time.process_time()
-                dynamics.update(numbers, ids, features, head)
+                dynamics.update(numbers, ids, features, head, products)
                 if turn:
                     shares[name].append((time.process_time() - began) / step)
             if turn:
@@ -120,13 +125,15 @@ def main() -> None:
     """Measure and print; write where asked."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--only", choices=("scoring", "recording"))
     parser.add_argument("--save", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(1)
     device = torch.device("cpu")
     record = about("language", device, transformers=transformers.__version__)
-    record["scoring"] = scoring(options.rounds)
-    record["recording"] = recording(options.rounds)
+    for name, measure in (("scoring", scoring), ("recording", recording)):
+        if options.only in (None, name):
+            record[name] = measure(options.rounds)
     print(json.dumps(record, indent=2))
     if options.save:
         print(f"written to {save(record, device)}")

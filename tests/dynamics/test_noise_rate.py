@@ -63,7 +63,7 @@ def test_an_unknown_label_contradicts_nothing(looked: tuple[Tensor, Tensor, Tens
     known = torch.arange(97) % 3 > 0
     marked = torch.where(known, labels, -100)
     assert noise_rate(predicted, confidence, marked) == noise_rate(predicted[known], confidence[known], labels[known])
-    with pytest.raises(ValueError, match=r"labels.*at least one.*got none"):
+    with pytest.raises(ValueError, match=r"labels of 0 or more among them"):
         noise_rate(predicted, confidence, torch.full_like(labels, -100))
 
 
@@ -96,5 +96,5 @@ def test_bad_input_is_refused(looked: tuple[Tensor, Tensor, Tensor]) -> None:
         noise_rate(*looked, surest=0.0)
     with pytest.raises(ValueError, match=r"confidence.*got NaN"):
         noise_rate(predicted, confidence * math.nan, labels)
-    with pytest.raises(ValueError, match="at least 1; got 0, 0 and 0"):
+    with pytest.raises(ValueError, match=r"of one length.*got \[0, 0, 0\]"):
         noise_rate(predicted[:0], confidence[:0], labels[:0])

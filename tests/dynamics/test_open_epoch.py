@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from hardsight.dynamics import Recorder, open_epoch
+from hardsight.dynamics import Recorder, recorded_epochs
 from hardsight.dynamics.measures import measure
 
 
@@ -69,7 +69,7 @@ def test_a_run_that_goes_on_before_a_small_batch_keeps_back_the_steps_it_did_bef
         measured.append(len(logits))
         return measure(logits, *given, **options)
 
-    monkeypatch.setattr(open_epoch, "measure", measuring)
+    monkeypatch.setattr(recorded_epochs, "measure", measuring)
     first, last, *others = [*batches(1), *batches(1, size=3), *batches(4)]
     whole = Recorder(50)
     whole.update(*first)
@@ -96,7 +96,7 @@ def test_a_run_that_goes_on_with_other_batches_keeps_these_back_from_the_next_ep
         for one in batches(2, size=8):
             other.update(*one)
         other.end_epoch()
-    assert other._recorded.open_epoch.buffer is not None
+    assert other._recorded.buffer is not None
 
 
 @pytest.mark.gpu

@@ -166,7 +166,7 @@ def test_every_nth_token_in_turn() -> None:
     counts = []
     for _ in range(8):
         dynamics.update(numbers, labels, features, head)
-        counts.append((dynamics.documents._recorded.open_epoch.epoch_sums.sums[2:4, 0] & (2**21 - 1)).tolist())
+        counts.append((dynamics.documents._recorded.epoch_sums.sums[2:4, 0] & (2**21 - 1)).tolist())
         dynamics.end_epoch()
     # 39 predicted tokens of the first document in eight epochs, every one once; the second has five in each.
     assert sum(long for long, _ in counts) == 39

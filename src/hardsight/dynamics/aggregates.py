@@ -1,13 +1,18 @@
-"""Running aggregates of every sample over the epochs, and how an epoch is folded into them.
+"""Running aggregates of every sample over the epochs, how an epoch is folded into them, and the table of scores.
 
 Means and spreads by Welford's update in float32, one per sample and epoch: their error does not grow with the number
 of epochs, and no sum of squares cancels. Memory is O(samples), whatever the number of epochs.
 """
 
+from collections.abc import Iterable
+
+import numpy as np
+import pyarrow as pa
 import torch
 from torch import Tensor
 
 from hardsight.dynamics.epoch_sums import EpochValues, Layout
+from hardsight.hardness import Score
 
 # Epochs are counted in 16 bits to keep a million samples small; one past the last epoch is a score too.
 MOST_EPOCHS = 2**15 - 1
@@ -57,11 +62,6 @@ class Aggregates(dict[str, Tensor]):
     def __missing__(self, name: str) -> Tensor:
         raise ValueError(f"aggregates must have been recorded; {name!r} was not, only {', '.join(self)}")
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all aggregates."""
-        return sum(tensor.nbytes for tensor in self.values())
-
     def fold(self, rows: slice, epoch: int, seen: EpochValues) -> None:
         """Add epoch number `epoch` of the first phase for the samples `rows`; samples not seen in it do not change."""
         part = {name: tensor[rows] for name, tensor in self.items()}
@@ -110,3 +110,39 @@ class Aggregates(dict[str, Tensor]):
         first.copy_(torch.where(here & correct & (first < 0), epoch, first))
         part["last_wrong"].copy_(torch.where(here & ~correct, epoch, part["last_wrong"]))
         part["was_correct"].copy_(torch.where(here, correct, before))
+
+
+def scores_table(aggregates: Aggregates, scores: Iterable[Score]) -> pa.Table:
+    """One row per sample: id, label, counts, and one column per score; a sample never recorded has nulls."""
+    unseen = (aggregates["epochs"] == 0).cpu().numpy()
+    fields = [
+        pa.field("id", pa.int64()),
+        pa.field("label", pa.int32()),
+        pa.field("epochs", pa.int32(), metadata={"title": "Epochs in which the sample was recorded"}),
+        pa.field("flagged", pa.int32(), metadata={"title": "Measurements thrown away: logits not finite"}),
+        *learning_columns(aggregates).schema,
+    ]
+    columns = [
+        pa.array(np.arange(len(unseen))),
+        pa.array(aggregates["label"].cpu().numpy(), pa.int32(), mask=unseen),
+        pa.array(aggregates["epochs"].int().cpu().numpy()),
+        pa.array(aggregates["flagged"].cpu().numpy()),
+        *learning_columns(aggregates).columns,
+    ]
+    for score in scores:
+        values = score.definition(aggregates).float().cpu().numpy()
+        fields.append(pa.field(score.name, pa.float32(), metadata=score.describe(aggregates.layout.num_classes)))
+        columns.append(pa.array(values, mask=values != values))
+    return pa.table(columns, schema=pa.schema(fields))
+
+
+def learning_columns(aggregates: Aggregates) -> pa.Table:
+    """`never_learned` and `forgotten`, which the scores combine into one number; null for a sample never recorded."""
+    unseen = (aggregates["epochs"] == 0).cpu().numpy()
+    never, often = aggregates["first_correct"] < 0, aggregates["forgotten"].int()
+    fields = [
+        pa.field("never_learned", pa.bool_(), metadata={"title": "Whether the label never won"}),
+        pa.field("forgotten", pa.int32(), metadata={"title": "How often the label, having won, lost again"}),
+    ]
+    columns = [pa.array(one.cpu().numpy(), mask=unseen) for one in (never, often)]
+    return pa.table(columns, schema=pa.schema(fields))

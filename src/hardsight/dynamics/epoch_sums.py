@@ -29,7 +29,7 @@ _COUNTS, _LABEL, _VALUES = 0, 1, 2
 # The row of sample 0.
 _FIRST = 2
 
-REPEATS = ("mean", "last", "refuse")
+REPEATS = ("mean", "last", "raise")
 
 
 class Layout(NamedTuple):
@@ -72,11 +72,6 @@ class EpochSums:
     def tensors(self) -> dict[str, Tensor]:
         """The state of an unfinished epoch."""
         return {"sums": self.sums, "latest": self.latest, "clock": self.clock}
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the sums."""
-        return sum(tensor.nbytes for tensor in self.tensors().values())
 
     def clear(self) -> None:
         """Forget the epoch."""

@@ -8,7 +8,6 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -64,10 +63,14 @@ class History:
         path = self.path(phase, epoch)
         try:
             table = read_table(path)
-            layout = _layout_of(json.loads((table.schema.metadata or {})[_KEY]))
-        except (pa.ArrowException, OSError, KeyError, ValueError, RecursionError) as error:
+            saved = json.loads((table.schema.metadata or {})[_KEY])
+            layout = Layout(saved["num_samples"], saved["num_classes"], tuple(saved["measures"]))
+            if not (layout.num_samples > 0 and layout.num_classes > 0 and {*layout.measures} <= {*MEASURES}):
+                raise ValueError(f"it is of {layout}")
+        except (pa.ArrowException, OSError, KeyError, TypeError, ValueError, RecursionError) as error:
             raise ValueError(
-                f"history must be whole; {path} cannot be read: remove it and what follows it to go on from there"
+                f"history must be whole; {path} cannot be read ({type(error).__name__}): remove it and what follows it "
+                "to go on from there"
             ) from error
         if expected is not None and layout != expected:
             raise ValueError(f"history must be of one recorder; epoch {epoch} was written by another one")
@@ -88,10 +91,8 @@ class History:
         for number, phase in enumerate(PHASES):
             for epoch in range(self.count(phase)):
                 layout, table = self.read(phase, epoch, layout)
-                for name, value, type_ in (("epoch", epoch, pa.int32()), ("phase", number, pa.int8())):
-                    column = pa.array(np.full(len(table), value), type_)
-                    table = table.add_column(0, pa.field(name, type_), column)
-                yield table
+                table = table.add_column(0, "epoch", pa.array(np.full(len(table), epoch, np.int32)))
+                yield table.add_column(0, "phase", pa.array(np.full(len(table), number, np.int8)))
 
     def merge_into(self, path: Path | str) -> None:
         """Write all epochs into one Parquet file, one row per sample and epoch, with one epoch in memory at a time."""
@@ -125,51 +126,23 @@ def values_of(table: pa.Table, layout: Layout, rows: slice, device: torch.device
     )
 
 
-def _layout_of(saved: Any) -> Layout:
-    """The layout that a file's metadata describes; ValueError where they do not describe one."""
-    names = ("num_samples", "num_classes", "measures")
-    if not isinstance(saved, dict) or not saved.keys() >= set(names):
-        raise ValueError
-    samples, classes, measures = (saved[name] for name in names)
-    counts = all(type(count) is int and count > 0 for count in (samples, classes))
-    if not counts or not isinstance(measures, list) or not all(isinstance(name, str) for name in measures):
-        raise ValueError
-    return Layout(samples, classes, tuple(measures))
-
-
 def _checked(table: pa.Table, layout: Layout, path: Path) -> pa.Table:
-    """The columns of a history, each converted to its type; a missing or wrong one is named."""
-    unknown = sorted({*layout.measures} - {*MEASURES})
-    if unknown:
-        raise ValueError(f"{path} must hold measures out of {', '.join(MEASURES)}; it holds {', '.join(unknown)}")
+    """The columns of a history, each converted to its type."""
     schema = _schema(layout)
-    for name in schema.names:
-        if name not in table.column_names:
-            raise ValueError(f"{path} must hold the column {name}; it holds {', '.join(table.column_names)}")
-    table = pa.table([_numbers(table.column(field.name), field, path) for field in schema], schema=schema)
-    ids = table.column("id").to_numpy()
-    if len(ids) and (ids[0] < 0 or ids[-1] >= layout.num_samples or (np.diff(ids) <= 0).any()):
+    try:
+        table = table.select(schema.names).cast(schema)
+        ids = table.column("id").to_numpy()
+        rising = (np.diff(ids) > 0).all() and (not len(ids) or (ids[0] >= 0 and ids[-1] < layout.num_samples))
+        gap = next((name for name in schema.names if table.column(name).null_count), None)
+        reason = f"{gap} has gaps" if gap else "" if rising else "its ids do not"
+    except (pa.ArrowException, KeyError) as error:
+        reason = str(error).splitlines()[0]
+    if reason:
         raise ValueError(
-            f"column id of {path} must hold rising numbers from 0 to {layout.num_samples - 1}; it does not"
+            f"{path} must hold a number for each of {', '.join(schema.names)}, and ids that rise from 0 to "
+            f"{layout.num_samples - 1}: {reason}"
         )
     return table
-
-
-def _numbers(column: pa.ChunkedArray, field: pa.Field, path: Path) -> pa.ChunkedArray:
-    whole, kind = pa.types.is_integer(field.type), column.type
-    if not (pa.types.is_integer(kind) or (pa.types.is_floating(kind) and not whole)):
-        wanted = "whole numbers" if whole else "numbers"
-        raise ValueError(f"column {field.name} of {path} must hold {wanted}; it holds {kind}")
-    missing = column.null_count
-    if missing:
-        are = "is" if missing == 1 else "are"
-        raise ValueError(f"column {field.name} of {path} must hold a number for every sample; {missing} {are} missing")
-    try:
-        return column.cast(field.type, safe=whole)
-    except pa.ArrowInvalid:
-        raise ValueError(
-            f"column {field.name} of {path} must hold numbers that fit {field.type}; it does not"
-        ) from None
 
 
 def _schema(layout: Layout) -> pa.Schema:

@@ -15,7 +15,7 @@ our own; a hook removes them before the model's forward, which needs no change.
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -55,28 +55,23 @@ class IdCollator:
 
     def __init__(self, collator: Callable[..., Any] = default_data_collator) -> None:
         self.collator = collator
-        self._leaves_text_out = False
 
     def __call__(self, items: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """The collator's batch, with `sample_id` and `sample_label`."""
         if any(ID not in item for item in items):
             raise ValueError(f"items must carry {ID!r}: wrap the data set in WithIds; got keys {sorted(items[0])}")
-        batch = self._collated([{key: value for key, value in item.items() if key != ID} for item in items])
+        plain = [{key: value for key, value in item.items() if key != ID} for item in items]
+        text = {key for item in plain for key, value in item.items() if _is_text(value)}
+        try:
+            batch = self.collator(plain)
+        except (ValueError, TypeError):
+            if not text:
+                raise
+            batch = self.collator([{key: value for key, value in item.items() if key not in text} for item in plain])
+        batch = {key: value for key, value in batch.items() if not _is_text(value)}
         if "labels" not in batch:
             raise ValueError(f"the collator must make 'labels', the class of each sample; got keys {sorted(batch)}")
         return batch | {ID: torch.tensor([item[ID] for item in items]), LABEL: batch["labels"]}
-
-    def _collated(self, items: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        text = {key for item in items for key, value in item.items() if _is_text(value)}
-        without = [{key: value for key, value in item.items() if key not in text} for item in items]
-        try:
-            batch = self.collator(without if self._leaves_text_out else items)
-        except (ValueError, TypeError):
-            if self._leaves_text_out or not text:
-                raise
-            batch = self.collator(without)
-            self._leaves_text_out = True
-        return {key: value for key, value in batch.items() if not _is_text(value)}
 
 
 def _is_text(value: Any) -> bool:
@@ -86,30 +81,16 @@ def _is_text(value: Any) -> bool:
     return isinstance(value, str | bytes)
 
 
-@runtime_checkable
-class Recording(Protocol):
-    """What a callback ends, saves and loads: a `Recorder`, or several as one."""
-
-    @property
-    def started(self) -> bool: ...
-
-    def end_epoch(self) -> None: ...
-
-    def discard_epoch(self) -> None: ...
-
-    def state_dict(self) -> dict[str, Any]: ...
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
-
-
 class RecordingCallback(TrainerCallback):
-    """Ends the epochs of a recording, and saves it beside every checkpoint; `watch` of a subclass records the steps.
+    """Ends the epochs of a `Recorder`, or of several as one, and saves them beside every checkpoint.
+
+    `watch` of a subclass records the steps.
 
     The files are `dynamics.pt` (of process 1 `dynamics-1.pt`, ...), read again when training resumes from a checkpoint
     in the same output folder; from another folder, load the recording first.
     """
 
-    def __init__(self, recorder: Recording) -> None:
+    def __init__(self, recorder: Any) -> None:
         self.recorder = recorder
         self._open = ExitStack()
 
@@ -163,8 +144,6 @@ class RecordingCallback(TrainerCallback):
 
 class RecorderCallback(RecordingCallback):
     """Records what the head computes in every training step; `recorder.table()` afterwards has the scores."""
-
-    recorder: Recorder
 
     def __init__(self, recorder: Recorder, *, head: str | None = None) -> None:
         super().__init__(recorder)

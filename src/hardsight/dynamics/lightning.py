@@ -85,11 +85,10 @@ class RecorderCallback(Callback):
         try:
             _ = seen.name
         except RuntimeError:
-            watched = "the module itself is watched" if self.model is None else f"{self.model!r} is watched"
             names = ", ".join(name for name, _ in module.named_children())
             raise ValueError(
-                "model must name the submodule whose output are the logits, as RecorderCallback(recorder, model=...): "
-                f"{watched}, but the step does not call it; there are {names}"
+                f"model must name the submodule whose output are the logits, out of {names}; the step does not call "
+                f"{self.model or 'the module itself'}"
             ) from None
 
     def _observed(self, module: LightningModule) -> nn.Module:

@@ -78,28 +78,31 @@ def measure(
     margin = found["margin"] = label_logit - largest_other
     witness = margin + found["avh"] if "avh" in found else margin
     if not _OF_PROBABILITIES.isdisjoint(wanted):
-        found |= _probabilities(others, largest_other, margin, wanted)
+        found |= _probabilities(others, margin, wanted, scratch)
     # A finite number minus itself is 0, NaN and infinity give NaN: fewer launches than isfinite.
     return Measured([found[name] for name in wanted], margin > 0, (witness - witness) == 0)
 
 
-def _probabilities(others: Tensor, largest: Tensor, margin: Tensor, wanted: tuple[str, ...]) -> dict[str, Tensor]:
-    """The measures made of probabilities; overwrites `others`."""
-    exponentials = others.sub_(largest).exp_()
-    total = exponentials.sum(1, keepdim=True)
-    gap = margin - total.log()
+def _probabilities(
+    others: Tensor, margin: Tensor, wanted: tuple[str, ...], scratch: Tensor | None
+) -> dict[str, Tensor]:
+    """The measures made of probabilities; the memory of the cosines, if there is any, is used up by now."""
+    out = scratch.view_as(others) if scratch is not None and scratch.dtype == others.dtype else None
+    # The softmax among the others alone: the first of them has the share exp(0) / total.
+    shares = torch.softmax(others, 1, out=out)
+    top_share = shares.amax(1, keepdim=True)
+    gap = margin + top_share.log()
     against = -gap
     error, confidence = torch.sigmoid(against), torch.sigmoid(gap)
     found = {"confidence": confidence}
     if "loss" in wanted:
         found["loss"] = torch.nn.functional.softplus(against)
     if "agreement" in wanted:
-        # The most probable class is the label, or the first among the others: exp(0) of their total.
-        found["agreement"] = torch.maximum(confidence, error / total)
+        # The most probable class is the label, or the first among the others.
+        found["agreement"] = torch.maximum(confidence, error * top_share)
     if "el2n" in wanted:
         # |p - y|^2 = (1 - p_y)^2 (1 + sum q^2), q being the softmax among the others alone.
-        share = torch.linalg.vector_norm(exponentials, dim=1, keepdim=True) / total
-        found["el2n"] = torch.hypot(error, error * share)
+        found["el2n"] = torch.hypot(error, error * torch.linalg.vector_norm(shares, dim=1, keepdim=True))
     return found
 
 

@@ -42,15 +42,13 @@ def noise_rate(
     """
     if not 0 < surest <= 1:
         raise ValueError(f"surest must lie in (0, 1], the share of samples that is used; got {surest!r}")
-    if not len(labels) == len(predicted) == len(confidence) > 0:
+    lengths = [len(predicted), len(confidence), len(labels)]
+    if len(set(lengths)) > 1 or not bool((labels >= 0).any()):
         raise ValueError(
-            "predicted, confidence and labels must be of one length, at least 1; "
-            f"got {len(predicted)}, {len(confidence)} and {len(labels)}"
+            f"predicted, confidence and labels must be of one length, labels of 0 or more among them; got {lengths}"
         )
     predicted, labels = predicted.long(), labels.long()
     known = labels >= 0
-    if not bool(known.any()):
-        raise ValueError("labels must be known, 0 or more, for at least one sample; got none")
     predicted, confidence, labels = predicted[known], confidence[known], labels[known]
     if bool(confidence.isnan().any()):
         raise ValueError("confidence must be a number for every sample; got NaN")

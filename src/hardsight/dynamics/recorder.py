@@ -1,6 +1,6 @@
 """`Recorder`: the training dynamics of every sample, recorded while training runs.
 
-Each step is added to the sums of the epoch (`open_epoch`); the end of an epoch folds them into running aggregates
+Each step is added to the sums of the epoch (`epoch_sums`); the end of an epoch folds them into running aggregates
 (`aggregates`), from which the scores are computed (`hardsight.hardness.dynamics`). `recorded_epochs` holds both.
 """
 
@@ -13,13 +13,12 @@ import torch
 from torch import Tensor
 
 from hardsight import distributed
-from hardsight.dynamics.aggregates import Aggregates
+from hardsight.dynamics.aggregates import Aggregates, scores_table
+from hardsight.dynamics.batches import Batch, check_batch, check_norms, check_values
 from hardsight.dynamics.epoch_sums import REPEATS, Layout, add_processes, agree, empty_share
 from hardsight.dynamics.history import PHASES, History
 from hardsight.dynamics.measures import ANGULAR, Cosines, Measured, measures_of
-from hardsight.dynamics.open_epoch import Batch, check_batch, check_norms, check_values
 from hardsight.dynamics.recorded_epochs import RecordedEpochs, check_state
-from hardsight.dynamics.tables import scores_table
 from hardsight.hardness import Score
 from hardsight.hardness.dynamics import choose_dynamics_scores, dynamics_scores
 from hardsight.heads import Seen
@@ -41,12 +40,11 @@ class Recorder:
 
     `scores`: names; None for all that the updates allow (those of angles need `features_norm` and `weight_norm`).
     `repeats`: a sample that comes several times in an epoch counts with the `"mean"` of its measures, with the
-    `"last"`, or raises (`"refuse"`). `strays`: ids out of range raise (`"refuse"`) or are left out (`"ignore"`). Both
+    `"last"`, or raises (`"raise"`). `strays`: ids out of range raise (`"raise"`) or are left out (`"ignore"`). Both
     are noticed at the end of the epoch, because reading the values would make every step wait for the GPU;
     `validate=True` checks at every step. Rows with a negative label are left out. `early_epochs` is how many epochs
-    `el2n_early` averages. `history` is a folder that gets one Parquet file per epoch. `compile` fuses the step by
-    `torch.compile`, which costs some seconds once. `group` is the process group whose processes record together; by
-    default all.
+    `el2n_early` averages. `history` is a folder that gets one Parquet file per epoch; `group` the process group that
+    records together, by default all processes.
     """
 
     def __init__(
@@ -58,10 +56,9 @@ class Recorder:
         device: torch.device | str | None = None,
         history: Path | str | None = None,
         repeats: str = "mean",
-        strays: str = "refuse",
+        strays: str = "raise",
         validate: bool = False,
         early_epochs: int = 10,
-        compile: bool = False,
         group: Any = None,
     ) -> None:
         check_count("num_samples", num_samples, "the number of samples whose ids are recorded")
@@ -69,14 +66,13 @@ class Recorder:
         if num_classes is not None:
             check_count("num_classes", num_classes, "the number of columns of the logits", least=2)
         check_name("repeats", repeats, REPEATS)
-        check_name("strays", strays, ("refuse", "ignore"))
+        check_name("strays", strays, ("raise", "ignore"))
         self.num_samples, self.num_classes = num_samples, num_classes
         self.repeats, self.strays, self.validate = repeats, strays, validate
         self.early_epochs, self.group = early_epochs, group
         self.device = None if device is None else torch.device(device)
         self.history = None if history is None else History(history)
         self._asked = None if scores is None else choose_dynamics_scores(scores)
-        self._compile = compile
         # A recorder that was loaded without a device moves to that of the next logits.
         self._may_move = False
         self._recorded: RecordedEpochs | None = None
@@ -148,7 +144,7 @@ class Recorder:
         if recorded.angular and features_norm is not None and weight_norm is not None:
             norms = (self._here(features_norm), self._here(weight_norm))
             cosines = Cosines(*norms, None if bias is None else self._here(bias))
-        recorded.open_epoch.put(Batch(ids, logits, labels, cosines))
+        recorded.put(Batch(ids, logits, labels, cosines))
 
     def update_measured(self, ids: Tensor, labels: Tensor, measured: Measured) -> None:
         """Record one batch of measures made elsewhere, in the order of `measures`; `num_classes` must be known."""
@@ -158,7 +154,7 @@ class Recorder:
         recorded = self._begun()
         values = [self._here(one) for one in measured.values]
         here = Measured(values, self._here(measured.correct), self._here(measured.sound))
-        recorded.open_epoch.add(self._here(ids, torch.int64), self._here(labels, torch.int64), here)
+        recorded.add(self._here(ids, torch.int64), self._here(labels, torch.int64), here)
 
     @property
     def measures(self) -> tuple[str, ...]:
@@ -178,7 +174,7 @@ class Recorder:
     def flush(self) -> None:
         """Measure the buffered steps; every method that needs them calls this."""
         if self._recorded is not None:
-            self._recorded.open_epoch.flush()
+            self._recorded.flush()
 
     def end_epoch(self) -> None:
         """Fold the epoch into the aggregates; where it breaks a policy, raise and keep the epoch open.
@@ -189,20 +185,20 @@ class Recorder:
         self.flush()
         if distributed.several(self.group):
             self._take_part()
-            add_processes(self._begun().open_epoch.epoch_sums.tensors(), self.group)
+            add_processes(self._begun().epoch_sums.tensors(), self.group)
         recorded = self._begun()
         recorded.check_epoch(self.strays)
         # Also without a history: it may be the first process alone that was given one.
         with distributed.together(lambda failure: distributed.wait_for_all(failure, self.group)):
             if self.history is not None and distributed.rank_and_count(self.group)[0] == 0:
                 # First the file, then the fold: resuming removes a file too many, but one too few is a gap.
-                recorded.write_epoch(self.history)
+                self.history.write(PHASES[self.phase], self.epoch, recorded.layout, recorded.blocks())
         recorded.end_epoch()
 
     def discard_epoch(self) -> None:
         """Forget what the unfinished epoch recorded."""
         if self._recorded is not None:
-            self._recorded.open_epoch.clear()
+            self._recorded.clear()
 
     def begin_second_split(self) -> None:
         """From here on, epochs are counted from 0 again and record only what is forgotten by further training.
@@ -311,7 +307,6 @@ class Recorder:
             repeats=self.repeats,
             early_epochs=self.early_epochs,
             process=distributed.rank_and_count(self.group),
-            compiled=self._compile,
         )
         if state is not None:
             recorded.load_state_dict(state)

@@ -85,8 +85,10 @@ def _register_over_training() -> None:
     for name, (title, source, aggregate) in _OVER_TRAINING.items():
         measure = aggregate.rsplit("_", 1)[0]
         one = SCORES[measure]
-        about = {"larger_is_harder": one.larger_is_harder, "low": one.low, "high": one.high}
-        _of_training(name, title, source, measure, **about)(functools.partial(_aggregate, aggregate))
+        add = _of_training(
+            name, title, source, measure, larger_is_harder=one.larger_is_harder, low=one.low, high=one.high
+        )
+        add(functools.partial(_aggregate, aggregate))
 
 
 def _aggregate(name: str, aggregates: Aggregates) -> Tensor:

@@ -92,7 +92,7 @@ def register(
     return add
 
 
-def _of_a_model(definition: Callable[P, Tensor], needs: tuple[str, ...]) -> Callable[P, Tensor]:
+def _of_a_model(definition: Callable[..., Tensor], needs: tuple[str, ...]) -> Callable[..., Tensor]:
     @functools.wraps(definition)
     def whole(*values: Any, **options: Any) -> Tensor:
         given = dict(zip(needs, values, strict=False))

@@ -287,7 +287,7 @@ def summarise_logits(
     label_logit = logits.gather(1, column).squeeze(1)
     others = _fill_label(logits if consume else logits.clone(), column, -math.inf, mine)
     largest_other = others.amax(1)
-    if shards is not None:
+    if shards is not None and mine is not None:
         label_logit = shards.reduce(torch.where(mine, label_logit, 0.0))
         largest_other = shards.reduce(largest_other, "max")
     # Memory for the exponentials: until then for what is counted, as floats, since torch sums booleans slowly.

@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from hardsight.language.columns import TokenCollator, number_tokens, with_reference_loss, with_weights
 from hardsight.language.scoring import TOKEN_SCORES, score_tokens
-from hardsight.language.sums import means_by, means_by_frequency, means_by_position, means_by_source
+from hardsight.language.sums import (
+    means_by,
+    means_by_frequency,
+    means_by_position,
+    means_by_source,
+    with_context_gain,
+)
 from hardsight.language.text_scoring import hardest, score_text
 from hardsight.language.weights import TokenLoss, weights_by_rank, weights_by_rescaling, weights_by_threshold
 
@@ -36,6 +42,7 @@ __all__ = [
     "weights_by_rank",
     "weights_by_rescaling",
     "weights_by_threshold",
+    "with_context_gain",
     "with_reference_loss",
     "with_weights",
 ]

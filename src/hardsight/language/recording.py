@@ -29,8 +29,8 @@ DYNAMICS_SCORES = (
     "margin_last", "confidence_mean", "variability", "correctness", "forgetting_events", "learning_events",
     "first_learned",
 )  # fmt: skip
-# Tokens measured at a time: a chunk's logits stay in the caches of a CPU.
-_CHUNK_ELEMENTS = 2**22
+# Logits measured at a time: they and their cosines stay in the last cache of a CPU.
+_ELEMENTS = 2**20
 # Of a short document at least this many tokens are measured in an epoch.
 _FEWEST = 4
 
@@ -68,40 +68,63 @@ class TokenDynamics:
         return self.documents.started
 
     @torch.no_grad()
-    def update(self, numbers: Tensor, labels: Tensor, features: Tensor, head: LanguageHead) -> None:
+    def update(
+        self, numbers: Tensor, labels: Tensor, features: Tensor, head: LanguageHead, products: Tensor | None = None
+    ) -> None:
         """Record a step: token numbers and labels [batch, length], features [batch, length, dim].
 
-        A token that does not follow the one before it in its own document, as at a seam of packed ones, is left out.
+        `products` are what the head's linear layer made of the features, where it did so; in single precision they
+        save the matrix product. A token that does not follow the one before it in its own document, as at a seam of
+        packed ones, is left out.
         """
-        if head.causal:
-            before, numbers, labels, features = (
-                numbers[:, :-1],
-                numbers[:, 1:].contiguous(),
-                labels[:, 1:],
-                features[:, :-1],
-            )
-            follows = numbers == before + 1
-        else:
-            follows = torch.ones_like(numbers, dtype=torch.bool)
-        if self.starts.device != numbers.device:
-            self.starts = self.starts.to(numbers.device)
+        rows, document = self._chosen(numbers, labels, head.causal)
+        numbers, labels = numbers.flatten()[rows], labels.flatten()[rows]
+        features = features.flatten(0, 1)
+        # A causal model predicts a token from the place before it.
+        rows = rows - int(head.causal)
+        found = self._measured(features, rows, labels, head, None if products is None else products.flatten(0, 1))
+        self.documents.update_measured(document, torch.zeros_like(document), found)
+        if self.tokens is not None:
+            self.tokens.update_measured(numbers, labels, found)
+
+    def _chosen(self, numbers: Tensor, labels: Tensor, causal: bool) -> tuple[Tensor, Tensor]:
+        """The places of a batch that are measured, and the documents of their tokens."""
+        self.starts = self.starts.to(numbers.device)
         # The last start that is not behind the number; -1, where there is no token, belongs to none.
         document = torch.bucketize(numbers, self.starts, right=True) - 1
         inside = document.clamp(0, len(self.starts) - 2)
         place, length = numbers - self.starts[inside], self.starts[inside + 1] - self.starts[inside]
         step = (length // _FEWEST).clamp(1, self.every)
-        chosen = (numbers >= 0) & (labels != IGNORED) & follows & ((place + self.documents.epoch) % step == 0)
-        if head.causal:
-            chosen &= place > 0
-        numbers, labels, document = numbers[chosen], labels[chosen], document[chosen]
-        features, weight, bias = features[chosen], widen(head.linear.weight), head.linear.bias
+        chosen = (numbers >= 0) & (labels != IGNORED) & ((place + self.documents.epoch) % step == 0)
+        if causal:
+            chosen[:, 0] = False
+            chosen[:, 1:] &= (numbers[:, 1:] == numbers[:, :-1] + 1) & (place[:, 1:] > 0)
+        rows = chosen.flatten().nonzero().squeeze(1)
+        return rows, document.flatten()[rows]
+
+    def _measured(
+        self, features: Tensor, rows: Tensor, labels: Tensor, head: LanguageHead, products: Tensor | None
+    ) -> Measured:
+        """The measures of some rows of a batch, a few at a time in the same memory."""
+        weight, bias = widen(head.linear.weight), head.linear.bias
         lengths = torch.linalg.vector_norm(weight, dim=1)
-        for rows in torch.arange(len(numbers), device=numbers.device).split(max(64, _CHUNK_ELEMENTS // head.size)):
-            part = widen(features[rows])
-            measured = measure_tokens(part, weight, bias, labels[rows], lengths, head, self.documents.measures)
-            self.documents.update_measured(document[rows], torch.zeros_like(document[rows]), measured)
-            if self.tokens is not None:
-                self.tokens.update_measured(numbers[rows], labels[rows], measured)
+        if products is not None and products.dtype != weight.dtype:
+            # Half-precision products are too coarse for an angle.
+            products = None
+        count = max(1, _ELEMENTS // head.size)
+        memory, scratch = (weight.new_empty(min(count, len(rows)), head.size) for _ in range(2))
+        parts = []
+        for some, tokens in zip(rows.split(count), labels.split(count), strict=True):
+            part, here = widen(features[some]), memory[: len(some)]
+            if products is not None:
+                torch.index_select(products, 0, some, out=here)
+            else:
+                torch.mm(part, weight.T, out=here)
+                here += 0.0 if bias is None else bias
+            cosines = Cosines(torch.linalg.vector_norm(part, dim=1), lengths, bias)
+            parts.append(measure_tokens(here, tokens, cosines, head, self.documents.measures, scratch[: len(some)]))
+        columns = [torch.cat(one) for one in zip(*(part.values for part in parts), strict=True)]
+        return Measured(columns, *(torch.cat([getattr(part, name) for part in parts]) for name in ("correct", "sound")))
 
     def end_epoch(self) -> None:
         """End the recorders' epoch."""
@@ -126,22 +149,14 @@ class TokenDynamics:
 
 
 def measure_tokens(
-    features: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    tokens: Tensor,
-    lengths: Tensor,
-    head: LanguageHead,
-    wanted: tuple[str, ...],
+    products: Tensor, tokens: Tensor, cosines: Cosines, head: LanguageHead, wanted: tuple[str, ...], scratch: Tensor
 ) -> Measured:
     """The measures of a chunk of tokens: angles from the products, the rest from what the model makes of them."""
-    products = nn.functional.linear(features, weight, None if bias is None else bias.to(weight))
-    cosines = Cosines(torch.linalg.vector_norm(features, dim=1), lengths, bias)
     if head.cap is None and head.scale == 1.0:
-        return measure(products, tokens, wanted, cosines, consume=True)
+        return measure(products, tokens, wanted, cosines, consume=True, scratch=scratch)
     of_angles, others = (tuple(one for one in wanted if (one in ANGULAR) == angular) for angular in (True, False))
-    angles = measure(products, tokens, of_angles, cosines)
-    rest = measure(head.shaped(products), tokens, others, consume=True)
+    angles = measure(products, tokens, of_angles, cosines, scratch=scratch)
+    rest = measure(head.shaped(products), tokens, others, consume=True, scratch=scratch)
     by_name = dict(zip((*of_angles, *others), (*angles.values, *rest.values), strict=True))
     return Measured([by_name[name] for name in wanted], rest.correct, angles.sound & rest.sound)
 
@@ -149,15 +164,13 @@ def measure_tokens(
 class TokenRecorderCallback(RecordingCallback):
     """Records the tokens of every training step."""
 
-    recorder: TokenDynamics
-
     def watch(self, model: nn.Module, hooks: ExitStack) -> None:
         """Register the hooks."""
         head, carried, seen = language_head(model), dict[str, Tensor](), dict[str, Tensor]()
         backbone: nn.Module = head.model.base_model  # type: ignore[assignment]
 
-        def at_head(module: nn.Module, inputs: tuple[Any, ...]) -> None:
-            seen["head"] = inputs[0]
+        def at_head(module: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> None:
+            seen.update(head=inputs[0].detach(), products=output.detach())
 
         def at_backbone(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
             if isinstance(last := getattr(output, "last_hidden_state", None), Tensor):
@@ -174,26 +187,26 @@ class TokenRecorderCallback(RecordingCallback):
                     f"batches must carry {NUMBER} and {LABEL}: number the tokens of the training set by number_tokens, "
                     "pack it by trl.pack_dataset if it is to be packed, and wrap the collator in TokenCollator"
                 )
-            self.recorder.update(given[NUMBER], given[LABEL], _features(features, given[LABEL], head), head)
+            shape = given[LABEL].shape
+            here = next(
+                (one for one in ("head", "backbone") if one in features and features[one].shape[:2] == shape), ""
+            )
+            if not here or (here == "backbone" and not head.causal):
+                raise ValueError(
+                    f"model must give its head the features of every token, {list(shape)}; "
+                    f"got {[list(one.shape) for one in features.values()]}"
+                )
+            # A fused loss does not call the head: then the backbone's output is what it would be given.
+            products = features["products"] if here == "head" else None
+            self.recorder.update(given[NUMBER], given[LABEL], features[here].detach(), head, products)
 
         for handle in (
             take_out(head.model, (NUMBER, LABEL), carried),
-            head.linear.register_forward_pre_hook(at_head),
+            head.linear.register_forward_hook(at_head),
             backbone.register_forward_hook(at_backbone),
             head.model.register_forward_hook(record_step),
         ):
             hooks.callback(handle.remove)
-
-
-def _features(seen: Mapping[str, Tensor], labels: Tensor, head: LanguageHead) -> Tensor:
-    """The head's input at every position, or, where a fused loss does not call it, the backbone's output."""
-    for name in ("head", "backbone"):
-        if name in seen and seen[name].shape[:2] == labels.shape and (name == "head" or head.causal):
-            return seen[name].detach()
-    raise ValueError(
-        f"model must give its head the features of every token, {list(labels.shape)}; "
-        f"got {[list(one.shape) for one in seen.values()]}"
-    )
 
 
 def record(trainer: Any, starts: np.ndarray, **options: Any) -> TokenDynamics:

@@ -30,6 +30,21 @@ def means_by(tokens: pa.Table, group: Any, *, groups: int | None = None) -> pa.T
     return pa.table(found)
 
 
+def with_context_gain(tokens: pa.Table) -> pa.Table:
+    """The table with a column `context_gain` (nats): log p(token | what is before it) minus log p(token).
+
+    The second probability is the token's share of the table, so what is rare is not taken for surprising. The mean over
+    many documents is the information that the context has of a token; in a document without order it is near 0.
+    """
+    codes, counts = np.unique(tokens.column("token").to_numpy(), return_inverse=True, return_counts=True)[1:]
+    gain = tokens.column("log_probability").to_numpy() - np.log(counts[codes] / max(1, len(codes)))
+    about = {
+        "kind": "score", "title": "Gain by context (nats)", "direction": "larger is easier", "range": "[-inf, inf]",
+        "source": "pointwise mutual information of a token and what is before it",
+    }  # fmt: skip
+    return tokens.append_column(pa.field("context_gain", pa.float32(), metadata=about), pa.array(gain, pa.float32()))
+
+
 def means_by_source(documents: pa.Table) -> pa.Table:
     """One row per source of a table of documents: its documents, its tokens, and the mean of each score over tokens."""
     sources = documents.column("source").combine_chunks().dictionary_encode()

@@ -13,7 +13,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from hardsight.distributed import rank_and_count, several, sum_over_processes
-from hardsight.dynamics.tables import learning_columns
+from hardsight.dynamics.aggregates import learning_columns
 from hardsight.hardness.columns import ClassSummary, Part, SummaryColumns
 from hardsight.hardness.registry import SCORES, Score, parts_of
 from hardsight.hardness.scoring import DEFAULT_SCORES, choose_scores, scores_of_summary
@@ -209,8 +209,9 @@ class Samples:
         clean = None if self.clean_labels is None else torch.tensor(self._known("clean_labels", ids))
         table = samples_table(columns, classes, SCORES.get, clean)
         if recorder is not None:
-            for field, column in learning_columns(recorder.aggregates):
-                table = table.append_column(field, column.take(pa.array(ids.numpy())))
+            learned = learning_columns(recorder.aggregates).take(pa.array(ids.numpy()))
+            for field in learned.schema:
+                table = table.append_column(field, learned.column(field.name))
         table = with_skipped(table, self.skipped)
         return table if self.paths is None else table.append_column("path", pa.array(self._known("paths", ids)))
 

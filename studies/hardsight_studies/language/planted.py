@@ -17,7 +17,7 @@ from hardsight.hardness import SCORES
 from hardsight.language import TOKEN_SCORES, number_tokens, score_tokens
 from hardsight.language.head import language_head
 from hardsight.language.recording import TokenDynamics
-from hardsight.language.sums import means_by
+from hardsight.language.sums import means_by, with_context_gain
 from hardsight.records import read_run
 from hardsight_studies.engine import trainings
 from hardsight_studies.engine.running import row_of
@@ -103,11 +103,11 @@ def measured(texts: list[str], wrong: np.ndarray, settings: Any, seed: int) -> d
     """How well every score finds the noise, and how alike AVH and loss rank tokens and documents."""
     ids = _encoded(texts, settings["vocabulary"], settings["length"])
     model, dynamics = train(ids, settings, seed)
-    tokens = score_tokens(model, *_padded(ids, range(len(ids)))[:2])
+    tokens = with_context_gain(score_tokens(model, *_padded(ids, range(len(ids)))[:2]))
     means = means_by(tokens, tokens.column("document").to_numpy(), groups=len(ids))
     found = {}
-    for name in TOKEN_SCORES:
-        easy = name == "log_probability" or (name in SCORES and not SCORES[name].larger_is_harder)
+    for name in (*TOKEN_SCORES, "context_gain"):
+        easy = name in ("log_probability", "context_gain") or not SCORES[name].larger_is_harder
         values = means.column(name).to_numpy(zero_copy_only=False).astype(np.float64)
         found[name] = -values if easy else values
     ranks = np.log(tokens.column("rank").to_numpy().astype(np.float64))

@@ -1,25 +1,21 @@
-"""The epoch being recorded: batches are checked, a few are buffered and measured at once, and added to the sums.
+"""The batches of a recorder: checked, and a few kept to be measured at once.
 
 Measuring several steps at once leaves each step the cost of a copy instead of forty small launches. The copy is needed:
 a caller may overwrite its logits, and the head's bias changes with the optimizer's step.
 """
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from hardsight.dynamics.epoch_sums import EpochSums, EpochValues, Layout
-from hardsight.dynamics.measures import Cosines, Measured, measure
+from hardsight.dynamics.measures import Cosines
 from hardsight.validation import check_integers, check_tensor
 
 # Logits buffered: on a CPU they should fit its last cache (4 MiB), on a GPU a launch should be worth it.
 _BUFFERED_ON_CPU = 2**20
 _BUFFERED_ON_GPU = 2**22
 _MOST_STEPS = 64
-# Samples folded at a time: what is computed of them stays small beside the aggregates.
-_BLOCK = 2**15
 
 
 class Batch(NamedTuple):
@@ -98,12 +94,9 @@ def check_batch(ids: Tensor, logits: Tensor, labels: Tensor, num_classes: int | 
     if right_types and classes == num_classes and ids.shape == labels.shape == (batch,):
         # The ordinary case, at every step.
         return
-    if logits.ndim != 2 or not logits.is_floating_point():
-        raise ValueError(f"logits must be floats [batch, classes]; got {logits.dtype} {list(logits.shape)}")
-    if logits.shape[1] < 2:
-        raise ValueError(f"logits must have a column for each of at least 2 classes; got {list(logits.shape)}")
-    if num_classes is not None and logits.shape[1] != num_classes:
-        raise ValueError(f"logits must have {num_classes} classes as before; got {logits.shape[1]}")
+    if logits.ndim != 2 or not logits.is_floating_point() or logits.shape[1] < 2 or classes != (num_classes or classes):
+        columns = "classes, at least 2" if num_classes is None else num_classes
+        raise ValueError(f"logits must be floats [batch, {columns}]; got {logits.dtype} {list(logits.shape)}")
     for name, values in (("ids", ids), ("labels", labels)):
         check_integers(name, values)
         if values.shape != logits.shape[:1]:
@@ -116,17 +109,12 @@ def check_norms(
     logits: Tensor, features_norm: Tensor | None, weight_norm: Tensor | None, bias: Tensor | None, angular: bool
 ) -> None:
     """Norms come both or not at all; they must come where angles are recorded."""
-    if (features_norm is None) != (weight_norm is None):
-        given, missing = ("weight_norm", "features_norm") if features_norm is None else ("features_norm", "weight_norm")
-        raise ValueError(f"features_norm and weight_norm must come together; got {given} without {missing}")
-    if angular and features_norm is None:
-        raise ValueError("features_norm and weight_norm must be given, since angles are recorded; got neither")
+    if (features_norm is None) != (weight_norm is None) or (angular and features_norm is None):
+        missing = "features_norm" if features_norm is None else "weight_norm"
+        raise ValueError(f"features_norm and weight_norm must come together, and with angles; got no {missing}")
     batch, classes = logits.shape
-    for name, values, count in (
-        ("features_norm", features_norm, batch),
-        ("weight_norm", weight_norm, classes),
-        ("bias", bias, classes),
-    ):
+    given = {"features_norm": (features_norm, batch), "weight_norm": (weight_norm, classes), "bias": (bias, classes)}
+    for name, (values, count) in given.items():
         if values is not None and values.shape != (count,):
             raise ValueError(f"{name} must have shape [{count}]; got {list(values.shape)}")
 
@@ -140,74 +128,3 @@ def check_values(ids: Tensor, labels: Tensor, num_samples: int, num_classes: int
         if bool(wrong.any()):
             first = int(wrong.nonzero()[0])
             raise ValueError(f"{name} must lie in [0, {count}); got {int(values[first])} at place {first}")
-
-
-class OpenEpoch:
-    """Adds batches to the epoch's sums; `blocks` gives each sample's values over the epoch so far."""
-
-    def __init__(
-        self, layout: Layout, repeats: str, device: torch.device, process: tuple[int, int], compiled: bool
-    ) -> None:
-        self.layout, self.process = layout, process
-        self.epoch_sums = EpochSums(layout.num_samples, layout.measures, repeats, device)
-        self.buffer: BatchBuffer | None = None
-        # Only steps of this many samples are buffered: those of the first step. A resumed run buffers the same steps as
-        # before, since what is measured together may differ in the last bit.
-        self.step_size: int | None = None
-        self._measure = torch.compile(self._measure_and_add) if compiled else self._measure_and_add
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the sums and of the buffer."""
-        return self.epoch_sums.nbytes + (0 if self.buffer is None else self.buffer.nbytes)
-
-    def put(self, batch: Batch) -> None:
-        """Buffer the batch, or measure it at once where it cannot be buffered."""
-        if torch.compiler.is_compiling() or (batch.logits.is_cuda and torch.cuda.is_current_stream_capturing()):
-            # A compiled or captured step does the same every time, so it cannot wait until the buffer is full.
-            return self._measure_and_add(batch, None, False)
-        if self.step_size is None:
-            self.step_size = len(batch.ids)
-        if self.buffer is None and len(batch.ids) == self.step_size:
-            self.buffer = BatchBuffer(batch)
-        if self.buffer is None or not self.buffer.fits(batch):
-            # In order: with repeats='last' the last presentation of a sample counts.
-            self.flush()
-            return self._measure(batch, None, False)
-        if self.buffer.put(batch):
-            self.flush()
-        return None
-
-    def flush(self) -> None:
-        """Measure the buffered batches."""
-        if self.buffer is not None and self.buffer.filled:
-            batch, scratch = self.buffer.take()
-            self._measure(batch, scratch, True)
-
-    def clear(self) -> None:
-        """Forget the epoch."""
-        self.epoch_sums.clear()
-        if self.buffer is not None:
-            self.buffer.filled = 0
-        else:
-            self.step_size = None
-
-    def rows(self) -> Iterator[slice]:
-        """All samples, block by block."""
-        for start in range(0, self.layout.num_samples, _BLOCK):
-            yield slice(start, min(start + _BLOCK, self.layout.num_samples))
-
-    def blocks(self) -> Iterator[tuple[slice, EpochValues]]:
-        """Each sample's values over the epoch, block by block."""
-        for rows in self.rows():
-            yield rows, self.epoch_sums.epoch_values(rows.start, rows.stop)
-
-    def _measure_and_add(self, batch: Batch, scratch: Tensor | None, consume: bool) -> None:
-        """Measure and add a batch; all of it runs on the device."""
-        rows, labels = self.epoch_sums.rows_of(batch.ids, batch.labels, self.layout.num_classes)
-        measured = measure(batch.logits, labels, self.layout.measures, batch.cosines, consume=consume, scratch=scratch)
-        self.epoch_sums.add(rows, labels, measured, self.process)
-
-    def add(self, ids: Tensor, labels: Tensor, measured: Measured) -> None:
-        """Add a batch that is measured already."""
-        self.epoch_sums.add(*self.epoch_sums.rows_of(ids, labels, self.layout.num_classes), measured, self.process)

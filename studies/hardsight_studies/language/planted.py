@@ -166,8 +166,8 @@ def train(ids: list[list[int]], settings: Any, seed: int) -> tuple[torch.nn.Modu
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, settings["lr"], steps, pct_start=0.1)
     generator = torch.Generator().manual_seed(seed)
     for _ in range(settings["epochs"]):
-        for batch in torch.randperm(len(ids), generator=generator).split(settings["batch"]):
-            inputs, mask, places = _padded(ids, batch.tolist(), numbers)
+        for batch in _batches(ids, settings["batch"], generator):
+            inputs, mask, places = _padded(ids, batch, numbers)
             labels = inputs.masked_fill(mask == 0, -100)
             loss = model(inputs, attention_mask=mask, labels=labels).loss
             dynamics.update(places, labels, seen.pop(), head)
@@ -179,6 +179,14 @@ def train(ids: list[list[int]], settings: Any, seed: int) -> tuple[torch.nn.Modu
         dynamics.end_epoch()
     handle.remove()
     return model, dynamics
+
+
+def _batches(ids: list[list[int]], size: int, generator: torch.Generator) -> list[list[int]]:
+    """Every document once, in batches of like length: half as many places are padding."""
+    order = torch.randperm(len(ids), generator=generator)
+    pools = [sorted(pool.tolist(), key=lambda one: len(ids[one])) for pool in order.split(16 * size)]
+    batches = [pool[start : start + size] for pool in pools for start in range(0, len(pool), size)]
+    return [batches[at] for at in torch.randperm(len(batches), generator=generator).tolist()]
 
 
 def _padded(

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 import transformers
-from machine import about, save
+from machine import RESULTS, about, save
 
 from hardsight.language import TOKEN_SCORES, TokenDynamics, score_tokens
 from hardsight.language.head import language_head
@@ -134,6 +134,11 @@ def main() -> None:
     for name, measure in (("scoring", scoring), ("recording", recording)):
         if options.only in (None, name):
             record[name] = measure(options.rounds)
+        elif (RESULTS / "language-cpu.json").exists():
+            # The other part stays as it was measured, with what it was measured on.
+            before = json.loads((RESULTS / "language-cpu.json").read_text())
+            about_it = before.pop("kept", {}) or {key: before[key] for key in ("date", "hardware", "versions")}
+            record |= {name: before[name], "kept": about_it}
     print(json.dumps(record, indent=2))
     if options.save:
         print(f"written to {save(record, device)}")

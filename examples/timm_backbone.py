@@ -21,7 +21,7 @@ criterion = hs.losses.GCELoss()  # holds against wrong labels
 recorder = hs.Recorder(num_samples=len(images))
 
 with hs.observe(model) as seen:  # finds timm's classifier by itself
-    for _ in range(6):
+    for _ in range(4):
         for ids in torch.randperm(len(images)).split(64):
             loss = criterion(model(images[ids]), noisy[ids])
             recorder.update_seen(ids, noisy[ids], seen)

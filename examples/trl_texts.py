@@ -1,12 +1,10 @@
-"""TRL's SFTTrainer: find the documents that are noise while fine-tuning on packed texts; about a minute.
+"""TRL's SFTTrainer: find the boilerplate among documents while training on them, packed; about a minute.
 
-Needs `pip install trl transformers`. The texts are docstrings of Python's own modules, the words of each twentieth
-shuffled; a tiny Llama is trained on them from the start.
+Needs `pip install trl transformers`. The texts are docstrings of numpy and torch, each twentieth replaced by a notice
+that differs in a number alone; a tiny Llama is trained on them from the start.
 """
 
-import collections
 import random
-import statistics
 import tempfile
 
 import numpy as np
@@ -19,13 +17,11 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from hardsight.language import number_tokens, record
 
 draw = random.Random(0)
-modules = [random, statistics, collections, tempfile, np, np.linalg, torch, torch.nn, torch.nn.functional, torch.optim]
-docs = {" ".join(str(one.__doc__).split()[:60]) for module in modules for one in vars(module).values()}
+docs = {" ".join(str(one.__doc__).split()[:40]) for module in (np, torch.nn) for one in vars(module).values()}
 texts = sorted(text for text in docs if len(text.split()) >= 15)
 wrong = set(draw.sample(range(len(texts)), len(texts) // 20))
-texts = [
-    " ".join(draw.sample(text.split(), len(text.split()))) if at in wrong else text for at, text in enumerate(texts)
-]
+for at in wrong:
+    texts[at] = f"This message is meant for the person named above alone. If it reached you by mistake, remove it. {at}"
 
 words = Tokenizer(models.BPE(unk_token=None))
 words.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -45,7 +41,7 @@ model = transformers.LlamaForCausalLM(
 data, starts = number_tokens(Dataset.from_list([{"input_ids": one, "labels": one} for one in ids]))
 with tempfile.TemporaryDirectory() as folder:
     config = trl.SFTConfig(
-        folder, num_train_epochs=4, per_device_train_batch_size=4, learning_rate=3e-3, max_length=256, packing=True,
+        folder, num_train_epochs=4, per_device_train_batch_size=2, learning_rate=3e-3, max_length=256, packing=True,
         dataset_kwargs={"skip_prepare_dataset": True}, remove_unused_columns=False, use_cpu=True, bf16=False,
         loss_type="nll", activation_checkpointing=False, save_strategy="no", logging_strategy="no", report_to="none",
         disable_tqdm=True,
@@ -56,6 +52,7 @@ with tempfile.TemporaryDirectory() as folder:
     trainer.train()
 
 table = dynamics.documents.table()
-hardest = np.argsort(-np.nan_to_num(table["loss_last"].to_numpy()))[: len(wrong)]
-found = len(wrong & set(hardest.tolist()))
-print(f"{found} of the {len(wrong)} shuffled documents among the {len(wrong)} of largest loss, out of {len(texts)}")
+easiest = np.argsort(table["loss_last"].to_numpy())[: len(wrong)]  # the hardest are at the other end
+found = len(wrong & set(easiest.tolist()))
+print(f"{found} of {len(wrong)} notices are among the {len(wrong)} documents of smallest loss, out of {len(texts)}")
+print(table.take(easiest[:3]).select(["id", "loss_last", "avh_mean", "confidence_mean", "variability"]).to_pylist())

@@ -43,7 +43,7 @@ def score_text(
         from transformers.utils import logging
 
         from hardsight.files import plain_file
-        from hardsight.language.loading import load_language_model
+        from hardsight.language.head import load_language_model
         from hardsight.language.scoring import TOKEN_SCORES, choose_token_scores
         from hardsight.language.sums import means_by_source
         from hardsight.language.text_scoring import hardest, score_text

@@ -1,8 +1,10 @@
 """The head of a language model: the linear layer over its vocabulary, and what the model makes of its output."""
 
+import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -11,6 +13,7 @@ from torch import Tensor, nn
 
 from hardsight.geometry import widen
 from hardsight.heads import unwrap
+from hardsight.validation import check_device
 
 # Configurations name the factor and the divisor of all logits, and the bound of a tanh, in these ways.
 _FACTORS = ("logit_scale", "output_multiplier", "lm_head_multiplier")
@@ -119,3 +122,31 @@ def _close(given: Tensor, made: Tensor, dtype: torch.dtype) -> bool:
     eps = max(torch.finfo(one).eps for one in (given.dtype, dtype))
     tolerance = (8 if eps > 1e-5 else 1e3) * eps
     return bool((given.float() - made.float()).abs().max() <= tolerance * made.abs().max().clamp(min=1e-30))
+
+
+def load_language_model(folder: Path | str, device: str | None = None) -> tuple[Any, Any, dict[str, Any]]:
+    """The model, its tokenizer, and what identifies them; a folder as `save_pretrained` leaves it, with safetensors."""
+    folder = Path(folder)
+    if not (folder / "config.json").is_file():
+        raise ValueError(f"model must be a folder with config.json, as save_pretrained leaves it; {folder} has none")
+    try:
+        from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer
+    except ImportError as error:
+        raise ImportError("language models need transformers: pip install transformers") from error
+    local: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
+    try:
+        config = AutoConfig.from_pretrained(folder, **local)
+        masked = any("MaskedLM" in name for name in config.architectures or ())
+        kind = AutoModelForMaskedLM if masked else AutoModelForCausalLM
+        model = kind.from_pretrained(folder, config=config, use_safetensors=True, dtype="auto", **local)
+        tokenizer = AutoTokenizer.from_pretrained(folder, **local)
+    except Exception as error:  # transformers raises many types for a folder that it cannot read
+        if isinstance(error, MemoryError):
+            raise
+        reason = " ".join(str(error).split())[:300]
+        raise ValueError(f"model must be a language model that transformers can read; {folder}: {reason}") from error
+    files = sorted(one for one in folder.iterdir() if one.suffix in (".json", ".safetensors"))
+    said = "\n".join(f"{one.name} {one.stat().st_size} {one.stat().st_mtime_ns}" for one in files)
+    wanted = check_device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    model.to(str(wanted))  # type: ignore[arg-type]
+    return model, tokenizer, {"model": hashlib.sha256(said.encode()).hexdigest()}

@@ -21,7 +21,7 @@ from hardsight.dynamics.recorder import Recorder
 from hardsight.geometry import widen
 from hardsight.language.columns import LABEL, NUMBER, TokenCollator, take_out
 from hardsight.language.head import LanguageHead, language_head
-from hardsight.language.targets import IGNORED
+from hardsight.language.scoring import IGNORED
 from hardsight.validation import check_count
 
 DYNAMICS_SCORES = (

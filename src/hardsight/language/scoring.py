@@ -2,11 +2,11 @@
 
 import inspect
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int, Integer
 from torch import Tensor, nn
 
 from hardsight.hardness import Score, score
@@ -16,10 +16,10 @@ from hardsight.hardness.scoring import choose_scores, scores_of_summary
 from hardsight.hardness.summary import Head, summarise_outputs
 from hardsight.heads import evaluating
 from hardsight.language.head import LanguageHead, features_of, language_head
-from hardsight.language.targets import check_tokens, targets_of
-from hardsight.validation import check_count
+from hardsight.validation import check_count, check_integers
 
 TOKEN_SCORES = ("log_probability", "entropy", "rank", "margin", "avh", "angular_margin", "norm")
+IGNORED = -100
 # The loss with its sign turned, which is how people know it of tokens.
 _LOG_PROBABILITY = {
     "kind": "score",
@@ -153,3 +153,65 @@ def _chunk(head: LanguageHead) -> int:
 def describe(name: str, vocabulary: int) -> dict[str, str]:
     """Metadata of a score's column."""
     return _LOG_PROBABILITY if name == "log_probability" else choose_scores([name])[0].describe(vocabulary)
+
+
+class Targets(NamedTuple):
+    """One row per predicted token: its document and column in the batch, its position, and the column that predicts it.
+
+    `position` counts the tokens of the document before it, so padding on the left does not count.
+    """
+
+    document: Int[Tensor, "rows"]
+    column: Int[Tensor, "rows"]
+    position: Int[Tensor, "rows"]
+    source: Int[Tensor, "rows"]
+    token: Int[Tensor, "rows"]
+
+
+def targets_of(
+    input_ids: Integer[Tensor, "documents length"],
+    mask: Bool[Tensor, "documents length"],
+    labels: Integer[Tensor, "documents length"] | None,
+    causal: bool,
+) -> Targets:
+    """Every token under the mask whose label is not -100; in a causal model only where a token stands before it."""
+    tokens = input_ids if labels is None else labels
+    there = mask & (tokens != IGNORED)
+    if causal:
+        there = there.clone()
+        there[:, 1:] &= mask[:, :-1]
+        there[:, :1] = False
+    document, column = there.nonzero(as_tuple=True)
+    position = mask.long().cumsum(1)[document, column] - 1
+    return Targets(document, column, position, column - int(causal), tokens[document, column].long())
+
+
+def check_tokens(
+    input_ids: Tensor, attention_mask: Tensor | None, labels: Tensor | None, known: int, classes: int
+) -> Bool[Tensor, "documents length"]:
+    """Ids are [documents, length] in [0, known), labels in [0, classes) or -100; gives the mask as booleans."""
+    check_integers("input_ids", input_ids)
+    if input_ids.ndim != 2 or input_ids.numel() == 0:
+        raise ValueError(f"input_ids must be [documents, length] and not empty; got {list(input_ids.shape)}")
+    for name, given in (("attention_mask", attention_mask), ("labels", labels)):
+        if given is not None and given.shape != input_ids.shape:
+            raise ValueError(
+                f"{name} must be of the shape of input_ids, {list(input_ids.shape)}; got {list(given.shape)}"
+            )
+    _check_range("input_ids", input_ids, (input_ids < 0) | (input_ids >= known), known)
+    if labels is not None:
+        check_integers("labels", labels)
+        _check_range("labels", labels, (labels != IGNORED) & ((labels < 0) | (labels >= classes)), classes)
+    if attention_mask is None:
+        return torch.ones_like(input_ids, dtype=torch.bool)
+    return attention_mask.to(input_ids.device) != 0
+
+
+def _check_range(name: str, values: Tensor, wrong: Tensor, limit: int) -> None:
+    if bool(wrong.any()):
+        row, column = (int(one) for one in wrong.nonzero()[0])
+        also = " or be -100" if name == "labels" else ""
+        raise ValueError(
+            f"{name} must lie in [0, {limit}), the model's vocabulary{also}; "
+            f"got {int(values[row, column])} in document {row} at position {column}"
+        )

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from hardsight.validation import check_count
 
@@ -47,23 +48,14 @@ def with_context_gain(tokens: pa.Table) -> pa.Table:
 
 def means_by_source(documents: pa.Table) -> pa.Table:
     """One row per source of a table of documents: its documents, its tokens, and the mean of each score over tokens."""
-    sources = documents.column("source").combine_chunks().dictionary_encode()
-    sizes = documents.column("tokens").to_numpy().astype(np.float64)
-    codes = sources.indices.fill_null(len(sources.dictionary)).to_numpy()
-    count = int(codes.max(initial=-1)) + 1
-    names = [*sources.dictionary.to_pylist(), None][:count]
-    tokens = np.bincount(codes, sizes, minlength=count)
-    found = {
-        "source": pa.array(names, pa.string()),
-        "documents": pa.array(np.bincount(codes, minlength=count)),
-        "tokens": pa.array(tokens.astype(np.int64)),
-    }
-    for field in documents.schema:
-        if (field.metadata or {}).get(b"kind") == b"score":
-            values = np.nan_to_num(documents.column(field.name).to_numpy().astype(np.float64))
-            means = np.bincount(codes, values * sizes, minlength=count) / np.maximum(tokens, 1)
-            found[field.name] = pa.array(means, mask=tokens == 0)
-    return pa.table(found)
+    scores = [one.name for one in documents.schema if (one.metadata or {}).get(b"kind") == b"score"]
+    tokens = documents.column("tokens").cast(pa.float64())
+    sums = {name: pc.multiply(documents.column(name).cast(pa.float64()), tokens) for name in scores}
+    table = pa.table({"source": documents.column("source"), "tokens": documents.column("tokens"), **sums})
+    wanted = [("source", "count", pc.CountOptions(mode="all")), *((name, "sum") for name in ("tokens", *scores))]
+    found = table.group_by("source", use_threads=False).aggregate(wanted).sort_by("source")
+    columns = {"source": found["source"], "documents": found["source_count"], "tokens": found["tokens_sum"]}
+    return pa.table(columns | {name: pc.divide(found[f"{name}_sum"], columns["tokens"]) for name in scores})
 
 
 def means_by_position(tokens: pa.Table, width: int = 1) -> pa.Table:

@@ -19,11 +19,20 @@ from torch import nn
 
 from hardsight.files import read_json
 from hardsight.heads import evaluating
+from hardsight.language.documents import (
+    Document,
+    Encoded,
+    batches_of,
+    check_tokenizer,
+    encode,
+    longest,
+    read_documents,
+    tensors_of,
+    windows_of,
+)
 from hardsight.language.head import LanguageHead, language_head
 from hardsight.language.scoring import TOKEN_SCORES, choose_token_scores, describe, score_batch
 from hardsight.language.sums import means_by
-from hardsight.language.text_files import Document, read_documents
-from hardsight.language.windows import Encoded, batches_of, check_tokenizer, encode, longest, tensors_of, windows_of
 from hardsight.records import atomic_path, check_writable, remove_drafts, write_json, write_table
 from hardsight.validation import check_count
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from hardsight.language.columns import REFERENCE, WEIGHT, take_out
 from hardsight.language.head import language_head
-from hardsight.language.targets import IGNORED
+from hardsight.language.scoring import IGNORED
 from hardsight.losses.rescaling import linear_gradient_rescaling
 from hardsight.names import check_name
 from hardsight.validation import check_share

@@ -27,7 +27,7 @@ from hardsight_studies.avh.people import human_votes
 from hardsight_studies.avh.phases import knot, ordered_share, phases, settling_time
 from hardsight_studies.engine.clock import Options
 from hardsight_studies.engine.grid import Run
-from hardsight_studies.engine.rows import Row, Rows, read
+from hardsight_studies.engine.rows import Row, Rows, path_of, read
 from hardsight_studies.engine.running import row_of
 from hardsight_studies.engine.trainings import Hooks, Training, config_of, train
 
@@ -104,11 +104,13 @@ def better_networks(rows: Rows) -> tuple[list[str], list[list[str]]]:
 
     The last line counts the pairs of networks in which the more accurate one has the lower AVH.
     """
-    public, unchanged = read("avh-figure17", rows.folder, rows.preset), {"degradation": "noise", "level": 0.0}
+    unchanged = {"degradation": "noise", "level": 0.0}
     numbers = [(network, rows.number("last_accuracy", network=network), rows.number("avh_last", network=network))
                for network in rows.options("network")]  # fmt: skip
-    numbers += [(network, *(public.number(name, network=network, **unchanged) for name in ("correct", "avh")))
-                for network in public.options("network")]  # fmt: skip
+    if path_of("avh-figure17", rows.folder).is_file():
+        public = read("avh-figure17", rows.folder, rows.preset)
+        numbers += [(network, *(public.number(name, network=network, **unchanged) for name in ("correct", "avh")))
+                    for network in public.options("network")]  # fmt: skip
     found = sorted(((one.mean, avh.mean, name) for name, one, avh in numbers if one and avh), reverse=True)
     pairs = [better[1] < worse[1] for better, worse in itertools.combinations(found, 2)]
     lines = [[name, f"{accuracy:.1%}", f"{avh:.4f}"] for accuracy, avh, name in found]

@@ -36,7 +36,9 @@ def make_table(study: Study, rows: Rows, name: str | None = None) -> Table:
 
         return Table(*hook(about["function"])(rows))
     known = [*study.tree.get("metrics", {}), *rows.metrics]
-    for metric in (one for format in _formats(about).values() for one in metrics_of(format)):
+    # Of a part that is not measured there are no metrics yet.
+    measured = any(matches(row.settings, about.get("where", {})) for row in rows)
+    for metric in (one for format in _formats(about).values() if measured for one in metrics_of(format)):
         check_name(f"{study.id}: metric of table {about['name']}", metric, known)
     return _Pivot(study, rows, about).table()
 

@@ -72,6 +72,14 @@ def test_other_hosts_and_origins_are_not_answered(served: Explorer) -> None:
     assert ask(served, "/api/table", Origin=f"http://127.0.0.1:{port}")[0] == 200
 
 
+def test_kept_pictures_that_are_texts_are_no_pictures(tmp_path: Path) -> None:
+    folder = write_pets(tmp_path)
+    write_table(folder / "thumbnails.parquet", pa.table({"id": ["1", "2"], "png": ["text", None]}))
+    with explore(folder, browser=False) as page:
+        assert ask(page, "/api/picture?row=1&side=160")[0] >= 400
+        assert ask(page, "/api/table")[0] == 200
+
+
 def test_nothing_inline_nothing_from_elsewhere_nothing_kept(served: Explorer) -> None:
     for path in ("/", "/page/app.js", "/api/table", "/api/nothing"):
         headers = ask(served, path)[1]

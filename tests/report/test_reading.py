@@ -93,6 +93,12 @@ def test_thumbnails_of_the_wanted_samples_only_and_only_small_pngs(make_record: 
     assert found == {"a": "data:image/png;base64,iVBORw0KGgox"}
 
 
+def test_thumbnails_that_are_texts_are_no_pictures(make_record: Maker) -> None:
+    folder = make_record()
+    pq.write_table(pa.table({"id": ["a", "b"], "png": ["text", None]}), folder / "thumbnails.parquet")
+    assert thumbnails(folder, ["a", "b"]) == {}
+
+
 def test_run_details_may_be_missing_or_odd(make_record: Maker) -> None:
     run = read_run(make_record(results=[1, 2], class_names="abc"))
     assert run.name == "run"

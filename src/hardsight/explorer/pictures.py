@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from hardsight.explorer.columns import Columns
 from hardsight.explorer.source import Source
-from hardsight.files import LARGEST_IMAGE, RefusedError, read_bytes
+from hardsight.files import LARGEST_IMAGE, RefusedError, read_bytes, reading
 from hardsight.files.inside import follow
 from hardsight.files.parquet import Parquet
 
@@ -96,10 +96,11 @@ def _kept(name: str, records: tuple[Path, ...]) -> dict[str, bytes]:
     if path is None:
         return {}
     found: dict[str, bytes] = {}
-    with Parquet(path) as file:
+    with Parquet(path) as file, reading(path, "a table of pictures"):
         if {"id", "png"} <= set(file.schema.names):
             for batch in file.batches(["id", "png"]):
-                small = pc.less_equal(pc.binary_length(batch.column("png")), _LARGEST_KEPT)
+                stored = batch.column("png").cast(pa.binary())
+                small = pc.less_equal(pc.binary_length(stored), _LARGEST_KEPT)
                 names = batch.column("id").cast(pa.string()).filter(small).to_pylist()
-                found |= dict(zip(names, batch.column("png").filter(small).to_pylist(), strict=True))
+                found |= dict(zip(names, stored.filter(small).to_pylist(), strict=True))
     return {one: png for one, png in found.items() if png.startswith(b"\x89PNG\r\n\x1a\n")}

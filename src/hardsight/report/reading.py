@@ -207,7 +207,8 @@ def thumbnails(folder: Path, ids: Sequence[str]) -> dict[str, str]:
         for batch in file.batches(["id", "png"]):
             names = batch.column("id").cast(pa.string())
             chosen = pc.is_in(names, wanted)
-            for name, picture in zip(names.filter(chosen), batch.column("png").filter(chosen), strict=True):
+            stored = batch.column("png").cast(pa.binary()).filter(chosen)
+            for name, picture in zip(names.filter(chosen), stored, strict=True):
                 pictures[name.as_py()] = picture.as_py() or b""
     found, together = {}, 0
     for name in ids:

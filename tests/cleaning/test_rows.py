@@ -48,6 +48,8 @@ def test_rows_of_different_units_are_audited(flowers: tuple[pa.Table, list[int]]
 def test_all_columns_are_those_that_can_be_features(flowers: tuple[pa.Table, list[int]]) -> None:
     table = flowers[0].append_column("note", pa.array([f"note {at}" for at in range(240)]))
     assert columns_of_rows(table, ["label"]) == ["grams", "price", "colour"]
+    shown = hs.audit(table, features="all", show="price").table.column("margin")
+    assert shown.equals(hs.audit(table, features=["grams", "colour"]).table.column("margin"))
     everything = hs.audit(table, features="all")
     assert everything.table.equals(hs.audit(table, features=["grams", "price", "colour"]).table)
 

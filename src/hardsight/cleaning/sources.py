@@ -189,7 +189,8 @@ def _of_table(
     """A table: of scores, of arrays, or of texts that the backbone encodes."""
     names = class_names if options.class_names is None else options.class_names
     text, groups = options.text, options.groups
-    beside = {options.label, text, groups if isinstance(groups, str) else None, *options.show}
+    shown = [options.show] if isinstance(options.show, str) else options.show
+    beside = {options.label, text, groups if isinstance(groups, str) else None, *shown}
     matrices = {
         "features": features_of_table(table, options.features, beside),
         "probabilities": array_of("probabilities", options.probabilities, table.column_names),
@@ -197,8 +198,8 @@ def _of_table(
     if options.backbone is not None:
         matrices["features"], text = _encoded(table, options)
     elif _none(matrices) and "features" not in table.column_names and score_names(table):
-        shown = with_shown(_labelled_by(table, options.label), shown_columns(table, text, options.show))
-        return Opened(Scored(shown, None if names is None else distinct(list(names)), name, path), name, path)
+        scored = with_shown(_labelled_by(table, options.label), shown_columns(table, text, shown))
+        return Opened(Scored(scored, None if names is None else distinct(list(names)), name, path), name, path)
     if not table.num_rows:
         raise ValueError("table must have at least one row; it has none")
     require_column(table, options.label)
@@ -216,9 +217,8 @@ def _of_table(
         require_column(table, groups)
         groups = table.column(groups).to_numpy()
     ids = table.column("id") if "id" in table.column_names else None
-    shown = shown_columns(table, text, options.show)
-    labels = table.column(options.label)
-    given = labelled_arrays(labels, ids=ids, shown=shown, groups=groups, class_names=names, **matrices)
+    labels, columns = table.column(options.label), shown_columns(table, text, shown)
+    given = labelled_arrays(labels, ids=ids, shown=columns, groups=groups, class_names=names, **matrices)
     # A training's record counts beside what features and probabilities say.
     recorded = (*score_names(table), "predicted") if "el2n_mean" in table.column_names else ()
     own = {*SCORES_OF_FEATURES, *given.table.column_names}

@@ -106,11 +106,11 @@ def _version(package: str) -> str | None:
 def _without_network(backbone: str) -> Iterator[None]:
     """Weights that are not here are an error at once, and not a download of minutes or a time-out."""
 
-    def refuse(url: str, *_: Any, **__: Any) -> None:
+    def stay_offline(url: str, *_: Any, **__: Any) -> None:
         raise OSError(f"{url} would be downloaded")
 
     with contextlib.ExitStack() as stack:
-        stack.enter_context(mock.patch("torch.hub.download_url_to_file", refuse))
+        stack.enter_context(mock.patch("torch.hub.download_url_to_file", stay_offline))
         if importlib.util.find_spec("huggingface_hub") is not None:
             import huggingface_hub.constants
 

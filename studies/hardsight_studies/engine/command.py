@@ -67,10 +67,10 @@ def run(
         if id == "all":
             if output is not None or runs:
                 raise ValueError("output and runs must be left out where all studies are run")
-            refused = run_all(preset, results, options)
-            for name, problem in refused.items():
+            problems = run_all(preset, results, options)
+            for name, problem in problems.items():
                 say(f"hardsight: {name}: {' '.join(problem.split())}", error=True)
-            raise typer.Exit(BAD_INPUT if refused else 0)
+            raise typer.Exit(BAD_INPUT if problems else 0)
         study = studies.get(id)
         say(run_study(study, preset, results, output=output, only=runs or (), options=options))
 

@@ -66,7 +66,7 @@ def run_study(
 def run_all(preset: str, results: Path | str, options: Options) -> dict[str, str]:
     """Compute what is missing of every study that has the preset; returns what could not be, and why."""
     check_name("preset", preset, studies.PRESETS)
-    refused: dict[str, str] = {}
+    problems: dict[str, str] = {}
     for head in studies.heads():
         study = studies.load(head.path)
         if preset in study.presets:
@@ -75,8 +75,8 @@ def run_all(preset: str, results: Path | str, options: Options) -> dict[str, str
                 run_study(study, preset, results, options=options)
             # A study whose data or packages are not there stops no other.
             except (ValueError, OSError, ImportError) as problem:
-                refused[head.id] = str(problem)
-    return refused
+                problems[head.id] = str(problem)
+    return problems
 
 
 def hook(name: str) -> Callable[..., Any]:

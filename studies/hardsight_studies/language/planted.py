@@ -1,17 +1,24 @@
 """Noise planted among documents, and how well each score of a small language model finds it.
 
-A tokenizer and a model are trained on all documents, noise included, as one who does not know of it would; every token
-is recorded while training, and scored in the end. A document's score is the mean over its tokens.
+A model is trained on all documents, noise included, as one who does not know of it would; every token is recorded while
+training, and scored in the end. Two more models see half of the documents each and score the other (`unseen_`). A
+document's score is the mean over its tokens.
 """
 
+import copy
+import functools
+import json
 import random
 import string
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 import torch
 from scipy.stats import spearmanr
+from torch import nn
 
 from hardsight.hardness import SCORES
 from hardsight.language import TOKEN_SCORES, number_tokens, score_tokens
@@ -21,7 +28,8 @@ from hardsight.language.sums import means_by, with_context_gain
 from hardsight.records import read_run
 from hardsight_studies.engine import trainings
 from hardsight_studies.engine.running import row_of
-from hardsight_studies.language.texts import docstrings, fortunes
+from hardsight_studies.engine.tables import show
+from hardsight_studies.language.texts import books, docstrings, fortunes
 from hardsight_studies.together.detection import detect
 
 if TYPE_CHECKING:
@@ -37,13 +45,14 @@ _NOTICE = (
 
 def compute(runs: Sequence["Run"], preset: str, options: "Options") -> None:
     """One run after the other."""
+    device = options.torch_device
     for run in runs:
         options.clock.check()
         settings = run.config
-        known = docstrings() if settings["texts"] == "docstrings" else fortunes()
+        known = texts_of(settings["source"], run.settings["texts"])
         texts, wrong = planted(run.settings["noise"], known, settings["documents"], settings["share"], run.seed)
-        results = measured(texts, wrong, settings, run.seed)
-        trainings.write_record(run, results, torch.device("cpu"))
+        results = measured(texts, wrong, settings, run.seed, device)
+        trainings.write_record(run, results, device)
 
 
 def rows(runs: Sequence["Run"], preset: str) -> Iterator["Row"]:
@@ -54,6 +63,12 @@ def rows(runs: Sequence["Run"], preset: str) -> Iterator["Row"]:
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Documents.
+
+
+def texts_of(source: str, part: str) -> list[str]:
+    """A fixed quarter of the texts to choose a score on, the others to judge it."""
+    known = docstrings() if source == "docstrings" else fortunes()
+    return [text for text in known if (zlib.crc32(text.encode()) % 4 == 0) == (part == "development")]
 
 
 def planted(noise: str, known: list[str], documents: int, share: float, seed: int) -> tuple[list[str], np.ndarray]:
@@ -70,9 +85,7 @@ def planted(noise: str, known: list[str], documents: int, share: float, seed: in
 
 
 def _shuffled(text: str, number: int, draw: random.Random, foreign: list[str]) -> str:
-    words = text.split()
-    draw.shuffle(words)
-    return " ".join(words)
+    return in_random_order(text, draw)
 
 
 def _language(text: str, number: int, draw: random.Random, foreign: list[str]) -> str:
@@ -87,6 +100,13 @@ def _boilerplate(text: str, number: int, draw: random.Random, foreign: list[str]
     return _NOTICE.format(number=number)
 
 
+def in_random_order(text: str, draw: random.Random) -> str:
+    """The words of a text, shuffled."""
+    words = text.split()
+    draw.shuffle(words)
+    return " ".join(words)
+
+
 _NOISES: dict[str, Callable[[str, int, random.Random, list[str]], str]] = {
     "shuffled": _shuffled,
     "language": _language,
@@ -99,28 +119,30 @@ _NOISES: dict[str, Callable[[str, int, random.Random, list[str]], str]] = {
 # Training and scores.
 
 
-def measured(texts: list[str], wrong: np.ndarray, settings: Any, seed: int) -> dict[str, float]:
+def measured(texts: list[str], wrong: np.ndarray, settings: Any, seed: int, device: torch.device) -> dict[str, float]:
     """How well every score finds the noise, and how alike AVH and loss rank tokens and documents."""
-    ids = _encoded(texts, settings["vocabulary"], settings["length"])
-    model, dynamics = train(ids, settings, seed)
-    tokens = with_context_gain(score_tokens(model, *_padded(ids, range(len(ids)))[:2]))
-    means = means_by(tokens, tokens.column("document").to_numpy(), groups=len(ids))
-    found = {}
-    for name in (*TOKEN_SCORES, "context_gain"):
-        easy = name in ("log_probability", "context_gain") or not SCORES[name].larger_is_harder
-        values = means.column(name).to_numpy(zero_copy_only=False).astype(np.float64)
-        found[name] = -values if easy else values
-    ranks = np.log(tokens.column("rank").to_numpy().astype(np.float64))
-    found["log_rank"] = np.bincount(tokens.column("document").to_numpy(), ranks, minlength=len(ids))
-    found["log_rank"] /= np.maximum(means.column("tokens").to_numpy(), 1)
+    if "pretraining" in settings:
+        words, begun = pretrained(json.dumps(settings), seed, device)
+    else:
+        words, begun = tokenizer_of(texts, settings["vocabulary"]), new_model(settings, seed)
+    encoded = functools.partial(_encoded, words, length=settings["length"])
+    ids = encoded(texts)
+    found: dict[str, np.ndarray] = {}
+    model, dynamics = copy.deepcopy(begun).to(device), None
+    dynamics = train(model, ids, settings, seed, recorded=True)
+    tokens = scored(model, ids, range(len(ids)))
+    found |= of_documents(tokens, len(ids))
+    assert dynamics is not None
     for name, values in dynamics.documents.scores().items():
-        found[f"training_{name}"] = SCORES[name].hardness(values.double().numpy())
-    loss, avh = (-tokens.column("log_probability").to_numpy(), tokens.column("avh").to_numpy())
+        found[f"training_{name}"] = SCORES[name].hardness(values.double().cpu().numpy())
+    unseen, order = held_out(begun.to(device), ids, texts, encoded, settings, seed)
+    found |= {f"unseen_{name}": values for name, values in of_documents(unseen, len(ids)).items()}
+    found |= {f"unseen_{name}": -values for name, values in order.items()}
     results = {
-        "token_rho": float(spearmanr(loss, avh).statistic),
-        "document_rho": float(spearmanr(found["log_probability"], found["avh"]).statistic),
-        "loss": float(loss.mean()),
-        "tokens": float(len(loss)),
+        **_agreement(tokens, found["log_probability"], found["avh"], ""),
+        **_agreement(unseen, found["unseen_log_probability"], found["unseen_avh"], "unseen_"),
+        "tokens": float(len(tokens)),
+        "documents": float(len(ids)),
     }
     for name, values in found.items():
         results[f"average_precision_of_{name}"] = detect(wrong, values)["average_precision"]
@@ -128,8 +150,76 @@ def measured(texts: list[str], wrong: np.ndarray, settings: Any, seed: int) -> d
     return results
 
 
-def _encoded(texts: list[str], vocabulary: int, length: int) -> list[list[int]]:
-    """Tokens of byte-level pairs, trained on these texts; 0 begins every document."""
+def _agreement(tokens: pa.Table, loss: np.ndarray, avh: np.ndarray, prefix: str) -> dict[str, float]:
+    of_tokens = -tokens.column("log_probability").to_numpy()
+    return {
+        f"{prefix}loss": float(of_tokens.mean()),
+        f"{prefix}token_rho": float(spearmanr(of_tokens, tokens.column("avh").to_numpy()).statistic),
+        f"{prefix}document_rho": float(spearmanr(loss, avh).statistic),
+    }
+
+
+def of_documents(tokens: pa.Table, documents: int) -> dict[str, np.ndarray]:
+    """The mean of each score over a document's tokens, larger where it is harder."""
+    tokens = with_context_gain(tokens)
+    tokens = tokens.append_column("log_rank", pa.array(np.log(tokens.column("rank").to_numpy())))
+    means = means_by(tokens, tokens.column("document").to_numpy(), groups=documents)
+    found = {}
+    for name in (*TOKEN_SCORES, "context_gain", "log_rank"):
+        easy = name in ("log_probability", "context_gain") or (name in SCORES and not SCORES[name].larger_is_harder)
+        values = means.column(name).to_numpy(zero_copy_only=False).astype(np.float64)
+        found[name] = -values if easy else values
+    return found
+
+
+def scored(
+    model: nn.Module, ids: list[list[int]], documents: Sequence[int], scores: Sequence[str] = TOKEN_SCORES
+) -> pa.Table:
+    """Scores of the tokens of these documents, whose numbers are those among all."""
+    device = next(model.parameters()).device
+    inputs, mask, _ = (one.to(device) for one in _padded(ids, documents))
+    table = score_tokens(model, inputs, mask, scores=scores)
+    own = np.asarray(documents)[table.column("document").to_numpy()]
+    return table.set_column(0, "document", pa.array(own))
+
+
+def held_out(
+    begun: nn.Module, ids: list[list[int]], texts: list[str], encoded: Any, settings: Any, seed: int
+) -> tuple[pa.Table, dict[str, np.ndarray]]:
+    """Tokens' scores by models that saw the other half of the documents, and what the words' order says.
+
+    `order_gain` is a document's log-probability, less that of the same words in random orders, a token's mean;
+    `order_total` the same of its sums, and `order_z` in standard deviations over the random orders.
+    """
+    draw = random.Random(seed)
+    shuffled = [encoded([in_random_order(text, draw) for text in texts]) for _ in range(settings["shuffles"])]
+    half = np.random.default_rng(seed).permutation(len(ids)) % 2
+    tables, sums = [], np.zeros((1 + len(shuffled), len(ids)))
+    for one in (0, 1):
+        model = copy.deepcopy(begun)
+        train(model, [ids[at] for at in np.flatnonzero(half != one)], settings, seed)
+        documents = np.flatnonzero(half == one).tolist()
+        tables.append(scored(model, ids, documents))
+        by_chance = [scored(model, other, documents, ("log_probability",)) for other in shuffled]
+        for row, table in enumerate([tables[-1], *by_chance]):
+            sums[row] += np.bincount(table["document"], table["log_probability"], minlength=len(ids))
+    lengths = np.array([[max(1, len(one) - 1) for one in version] for version in (ids, *shuffled)])
+    means = sums / lengths
+    # Few orders say little of a document's own deviation: it is drawn towards that of all.
+    variance = means[1:].var(0, ddof=1)
+    deviation = np.sqrt((variance + np.median(variance)) / 2)
+    gain = means[0] - means[1:].mean(0)
+    return pa.concat_tables(tables), {
+        "order_gain": gain, "order_total": gain * lengths[0], "order_z": gain / deviation
+    }  # fmt: skip
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Models.
+
+
+def tokenizer_of(texts: list[str], vocabulary: int) -> Any:
+    """Byte-level pairs of these texts; token 0 begins every document."""
     from tokenizers import Tokenizer, models, pre_tokenizers
     from tokenizers.trainers import BpeTrainer
 
@@ -142,11 +232,15 @@ def _encoded(texts: list[str], vocabulary: int, length: int) -> list[list[int]]:
             show_progress=False,
         ),
     )  # fmt: skip
+    return words
+
+
+def _encoded(words: Any, texts: list[str], length: int) -> list[list[int]]:
     return [[0, *one.ids][:length] for one in words.encode_batch(texts)]
 
 
-def train(ids: list[list[int]], settings: Any, seed: int) -> tuple[torch.nn.Module, TokenDynamics]:
-    """A GPT-2 trained on these documents, all of its steps recorded."""
+def new_model(settings: Any, seed: int) -> nn.Module:
+    """A GPT-2 that has learned nothing."""
     from transformers import GPT2Config, GPT2LMHeadModel
 
     torch.manual_seed(seed)
@@ -155,30 +249,58 @@ def train(ids: list[list[int]], settings: Any, seed: int) -> tuple[torch.nn.Modu
         vocab_size=settings["vocabulary"], n_embd=width, n_layer=settings["layers"], n_head=max(1, width // 32),
         n_positions=settings["length"], bos_token_id=0, eos_token_id=0,
     )  # fmt: skip
-    model = GPT2LMHeadModel(config)
+    model: nn.Module = GPT2LMHeadModel(config)
+    return model
+
+
+@functools.cache
+def pretrained(settings: str, seed: int, device: torch.device) -> tuple[Any, nn.Module]:
+    """A tokenizer and a model of the books, trained once for all runs of a seed; `settings` as JSON."""
+    known = json.loads(settings)
+    texts, length = books(), known["length"]
+    words = tokenizer_of(texts, known["vocabulary"])
+    tokens = [token for one in words.encode_batch(texts) for token in (0, *one.ids)]
+    windows = [tokens[start : start + length] for start in range(0, len(tokens) - length, length)]
+    model = new_model(known, seed).to(device)
+    train(model, windows, {**known, **known["pretraining"]}, seed)
+    return words, model
+
+
+def train(
+    model: nn.Module, ids: list[list[int]], settings: Any, seed: int, *, recorded: bool = False
+) -> TokenDynamics | None:
+    """Train on these documents, in place; with what was recorded of all steps, where asked for."""
+    torch.manual_seed(seed)
+    device = next(model.parameters()).device
     rows, starts = number_tokens([{"input_ids": one} for one in ids])
-    numbers = [row["token_number"] for row in rows]
-    dynamics = TokenDynamics(starts, settings["vocabulary"], every=2)
+    numbers = [row["token_number"] for row in rows] if recorded else None
     head, seen = language_head(model), []
+    dynamics = TokenDynamics(starts, head.size, every=2) if recorded else None
     handle = head.linear.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0].detach()))
-    optimizer = torch.optim.AdamW(model.parameters(), lr=settings["lr"], weight_decay=0.1)
+    fused = {"fused": True} if device.type == "cuda" else {}
+    optimizer = torch.optim.AdamW(model.parameters(), lr=settings["lr"], weight_decay=0.1, **fused)
     steps = settings["epochs"] * -(-len(ids) // settings["batch"])
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, settings["lr"], steps, pct_start=0.1)
     generator = torch.Generator().manual_seed(seed)
+    model.train()
     for _ in range(settings["epochs"]):
         for batch in _batches(ids, settings["batch"], generator):
-            inputs, mask, places = _padded(ids, batch, numbers)
+            inputs, mask, places = (one.to(device) for one in _padded(ids, batch, numbers))
             labels = inputs.masked_fill(mask == 0, -100)
-            loss = model(inputs, attention_mask=mask, labels=labels).loss
-            dynamics.update(places, labels, seen.pop(), head)
+            with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+                loss = model(inputs, attention_mask=mask, labels=labels).loss
+            features = seen.pop()
+            if dynamics is not None:
+                dynamics.update(places, labels, features, head)
             optimizer.zero_grad()
             loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
             schedule.step()
-        dynamics.end_epoch()
+        if dynamics is not None:
+            dynamics.end_epoch()
     handle.remove()
-    return model, dynamics
+    return dynamics
 
 
 def _batches(ids: list[list[int]], size: int, generator: torch.Generator) -> list[list[int]]:
@@ -212,17 +334,38 @@ def _padded(
 
 
 def average_precision(rows: "Rows") -> tuple[list[str], list[list[str]]]:
-    """A line for each score; in brackets where its easy end is searched instead of its hard one."""
-    from hardsight_studies.engine.tables import show
-
-    noises = list(_NOISES)
-    noises = [noise for noise in noises if rows.where(noise=noise)]
-    prefix = "average_precision_of_"
-    names = [name.removeprefix(prefix) for name in rows.metrics if name.startswith(prefix)]
+    """A line for each score, the judged texts; in brackets where its easy end is searched instead of its hard one."""
+    judged = [noise for noise in _NOISES if rows.where(noise=noise, texts="judged")]
     lines = []
-    for name in names:
-        hard = [rows.number(prefix + name, noise=noise) for noise in noises]
-        easy = [rows.number(f"reversed_of_{name}", noise=noise) for noise in noises]
-        cells = [f"{show(one)} ({show(other)})" for one, other in zip(hard, easy, strict=True)]
-        lines.append((-sum(one.mean for one in hard if one is not None), [f"`{name}`", *cells]))
-    return ["score", *noises], [line for _, line in sorted(lines, key=lambda one: one[0])]
+    for name in _scores(rows):
+        cells, total = [], 0.0
+        for noise in judged:
+            hard, easy = (
+                rows.number(f"{end}_of_{name}", noise=noise, texts="judged")
+                for end in ("average_precision", "reversed")
+            )
+            cells.append(f"{show(hard)} ({show(easy)})")
+            total += 0.0 if hard is None else hard.mean
+        lines.append((-total, [f"`{name}`", *cells]))
+    return ["score", *judged], [line for _, line in sorted(lines, key=lambda one: one[0])]
+
+
+def chosen(rows: "Rows") -> tuple[list[str], list[list[str]]]:
+    """For each noise the score and its end that found it best among the texts of development, and how it was judged."""
+    lines = []
+    for noise in _NOISES:
+        ends = [f"{end}_of_{name}" for name in _scores(rows) for end in ("average_precision", "reversed")]
+        found = {end: rows.number(end, noise=noise, texts="development") for end in ends}
+        known = {end: number.mean for end, number in found.items() if number is not None}
+        if known:
+            best = max(known, key=lambda one: known[one])
+            end, _, name = best.partition("_of_")
+            side = "hard" if end == "average_precision" else "easy"
+            judged = rows.number(best, noise=noise, texts="judged")
+            lines.append([noise, f"`{name}`, {side} end", show(found[best]), show(judged)])
+    return ["noise", "score", "development", "judged"], lines
+
+
+def _scores(rows: "Rows") -> list[str]:
+    prefix = "average_precision_of_"
+    return [name.removeprefix(prefix) for name in rows.metrics if name.startswith(prefix)]

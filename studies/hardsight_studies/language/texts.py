@@ -17,6 +17,8 @@ import threading
 from pathlib import Path
 from types import ModuleType
 
+import pyarrow.parquet as pq
+
 # Letters of a document: shorter ones say too little, longer ones do not fit a small model.
 _SHORTEST, _LONGEST = 80, 400
 _INSTALLED = Path("/usr/share/games/fortunes")
@@ -39,6 +41,14 @@ def fortunes(language: str = "") -> list[str]:
     folder = _INSTALLED / language if _INSTALLED.is_dir() else data_file("fortunes", language)
     files = sorted(one for one in folder.iterdir() if one.is_file() and one.suffix not in (".dat", ".u8"))
     return _of_fitting_length([text for one in files for text in re.split(r"(?m)^%\s*$", one.read_text("utf-8"))])
+
+
+def books() -> list[str]:
+    """Other English to begin with: `rated_texts`, and the paragraphs of all plain texts in $HARDSIGHT_DATA/books."""
+    rated = pq.read_table(data_file("rated_texts", "texts-with-ratings.parquet"), columns=["text"])
+    files = sorted(data_file("books").glob("*.txt"))
+    paragraphs = [part for one in files for part in re.split(r"\n\s*\n", one.read_text("utf-8")) if part.strip()]
+    return rated.column("text").to_pylist() + [" ".join(part.split()) for part in paragraphs]
 
 
 def docstrings() -> list[str]:

@@ -98,6 +98,9 @@ def test_without_a_place_beside_the_table_they_are_kept_elsewhere(
         (pa.table({"score": [1.0]}), "id"),
         (pa.table({"id": [1, 1], "score": [1.0, 2.0]}), "unique"),
         (pa.table({"id": pa.array([], pa.int64())}), "row"),
+        (pa.table({"id": [1], "label": [["a"]]}), r"label.*scores\.parquet"),
+        (pa.table({"id": [1], "predicted": [{"a": 1}]}), r"predicted.*scores\.parquet"),
+        (pa.table({"id": [b"\xff"]}), r"scores\.parquet"),
     ],
 )
 def test_a_table_that_cannot_be_explored_is_rejected(tmp_path: Path, table: pa.Table, said: str) -> None:

@@ -215,8 +215,10 @@ def main() -> None:
                 files = worlds.files_of(folder)
                 invented = chance.random() < 0.4 and inventions.invent(files, chance)
                 for _ in range(0 if invented and chance.random() < 0.8 else chance.choice((1, 1, 1, 2, 5))):
+                    # What was invented may have taken the place of every file.
                     there = [file for file in files if file.is_file()]
-                    (harm.rename if chance.random() < 0.05 else harm.damage)(chance.choice(there), chance)
+                    if there:
+                        (harm.rename if chance.random() < 0.05 else harm.damage)(chance.choice(there), chance)
                 done = ended(command, folder, worlds.read_in_library)
                 done["memory"] -= honestly[name, *command]
                 problems = wrong(done)

@@ -83,6 +83,30 @@ def test_labels_share_one_list_of_classes(
             assert (None if code < 0 else str(labels.values[code])) == (None if value is None else str(value))
 
 
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([["a"], ["b"], []]),
+        pa.array([{"a": 1}, None, None]),
+        pa.array([b"\xff", b"a", None]),
+        pa.array([2**63, 1, 2], pa.uint64()),
+    ],
+)
+@pytest.mark.parametrize("name", ["label", "predicted"])
+def test_columns_that_cannot_be_classes_are_named_with_the_file(tmp_path: Path, name: str, column: pa.Array) -> None:
+    samples = _samples(tmp_path, pa.table({"id": [1, 2, 3], name: column}))
+    with pytest.raises(ValueError, match=rf"{name}.*samples\.parquet") as refusal:
+        samples.labels([])
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("column", [pa.array([1, 2]), pa.array([None, 1.5]), pa.array([[["a"]], []])])
+def test_kinds_of_another_type_are_none(tmp_path: Path, column: pa.Array) -> None:
+    samples = _samples(tmp_path, pa.table({"id": [1, 2], "kinds": column}))
+    assert samples.rows_of_kinds() == {}
+    assert samples.kinds(np.array([0, 1])) == [[], []]
+
+
 def test_thumbnails_of_the_wanted_samples_only_and_only_small_pngs(make_record: Maker) -> None:
     folder = make_record()
     png = b"\x89PNG\r\n\x1a\n"

@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 
 from hardsight.explorer.features import holds_features, places_of, read_directions
 from hardsight.explorer.query import MISSING, binned, bounds
-from hardsight.files import parse_json, read_json
+from hardsight.files import parse_json, read_json, reading
 from hardsight.files.parquet import Parquet, text_metadata
 from hardsight.files.shards import Shards, open_table, table_files
 from hardsight.records import check_ids, sync_folder, write_json
@@ -276,6 +276,11 @@ def _classes(file: Parquet | Shards) -> list[Any]:
     found: set[Any] = set()
     for name in CLASSES:
         if name in file.schema.names:
+            kind = file.schema.field(name).type
+            if pa.types.is_nested(kind):
+                raise ValueError(
+                    f"column {name!r} of {file.path} must hold classes as whole numbers or text; it holds {kind}"
+                )
             found |= set(_as_class(_read(file, name)).unique().to_pylist()) - {None}
     texts = {type(one) for one in found}
     ordered = sorted(found) if len(texts) <= 1 else sorted(map(str, found))
@@ -286,7 +291,8 @@ def _names(file: Parquet | Shards, classes: list[Any]) -> list[Any]:
     """What people call the classes: by the columns of names, else by the list in the table's metadata."""
     called: dict[Any, str] = {}
     for names, column in _NAMES.items():
-        if names in file.schema.names and column in file.schema.names:
+        both = [file.schema.field(one).type for one in (column, names) if one in file.schema.names]
+        if len(both) == 2 and not any(map(pa.types.is_nested, both)):
             pairs = pa.table({"class": _read(file, column), "name": _read(file, names)}).group_by(["class", "name"])
             called |= {row["class"]: row["name"] for row in pairs.aggregate([]).to_pylist() if row["name"] is not None}
     try:
@@ -317,9 +323,10 @@ def _read(file: Parquet | Shards, name: str) -> pa.Array:
     """A column in one piece; read some rows after others, for what is kept of a row is far less than what it takes."""
     kind = file.schema.field(name).type
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
-    # The offsets of shorter text end at two gigabytes.
-    kind = pa.large_string() if pa.types.is_string(kind) else kind
-    pieces = [batch.column(0).cast(kind) for batch in file.batches([name])]
+    # The offsets of shorter text end at two gigabytes; bytes are text where they are UTF-8.
+    kind = pa.large_string() if pa.types.is_string(kind) or pa.types.is_binary(kind) else kind
+    with reading(file.path, "a table of samples", reason=True):
+        pieces = [batch.column(0).cast(kind) for batch in file.batches([name])]
     return pa.concat_arrays(pieces) if pieces else pa.array([], kind)
 
 

@@ -124,17 +124,23 @@ class Samples:
 
     def kinds(self, rows: np.ndarray) -> list[list[str]]:
         """The kinds of findings that each of these samples is."""
-        return [[str(kind) for kind in value or ()] for value in self._entries(_KINDS, rows)]
+        found = self._entries(_KINDS, rows) if self._has_kinds else [None] * len(rows)
+        return [[str(kind) for kind in value or ()] for value in found]
 
     def rows_of_kinds(self) -> dict[str, np.ndarray]:
         """The samples of each kind of finding."""
-        if _KINDS not in self or not pa.types.is_list(self.schema.field(_KINDS).type):
+        if not self._has_kinds:
             return {}
         column = self._file.read([_KINDS]).column(_KINDS).combine_chunks()
         kinds, rows = pc.list_flatten(column), pc.list_parent_indices(column).to_numpy()
         kinds = kinds.cast(pa.string())
         found = pc.unique(kinds).to_pylist()
         return {kind: rows[pc.equal(kinds, kind).to_numpy(zero_copy_only=False)] for kind in found if kind}
+
+    @property
+    def _has_kinds(self) -> bool:
+        kind = self.schema.field(_KINDS).type if _KINDS in self else pa.null()
+        return pa.types.is_list(kind) and not pa.types.is_nested(kind.value_type)
 
     def _entries(self, column: str, rows: np.ndarray) -> list[Any]:
         """A column's entries at `rows`, read in batches: a million file names are never held at once."""
@@ -155,13 +161,20 @@ class Samples:
         columns = {name: self._read(name) for name in ("label", "expected", "predicted", "clean_label") if name in self}
         types = [column.type for column in columns.values()]
         integers = all(pa.types.is_integer(one) or pa.types.is_null(one) for one in types)
-        columns = {name: column.cast(pa.int64() if integers else pa.string()) for name, column in columns.items()}
+        wanted = pa.int64() if integers else pa.string()
+        for name, column in columns.items():
+            try:
+                columns[name] = column.cast(wanted)
+            except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+                raise ValueError(
+                    f"column {name!r} of {self.path} must hold classes as whole numbers or text; it holds {column.type}"
+                ) from None
         if integers:
             columns = {name: pc.if_else(pc.less(column, 0), None, column) for name, column in columns.items()}
         columns = {name: column for name, column in columns.items() if column.null_count < len(column)}
         found = {value for column in columns.values() for value in pc.unique(column).to_pylist()}
         values = sorted(found - {None})
-        known = pa.array(values, pa.int64() if integers else pa.string())
+        known = pa.array(values, wanted)
         codes = {name: pc.fill_null(pc.index_in(column, known), -1).to_numpy() for name, column in columns.items()}
         return Labels(values, [class_name(value, class_names) for value in values], codes)
 

@@ -7,6 +7,7 @@ shards have the same columns and types.
 
 import contextlib
 import fnmatch
+import re
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -91,10 +92,11 @@ def find_shards(address: str | Path, filesystem: pafs.FileSystem | None = None) 
     `address` is a path, or a URI as `s3://bucket/folder` or `gs://bucket/part-*.parquet`; with a `filesystem`, a path
     in it.
     """
-    text = str(address)
+    # What is written down and said never holds the key that an address may carry.
+    text = re.sub(r"(?<=://)[^/@]*@", "", str(address))
     with _reached(text):
         if filesystem is None:
-            filesystem, path = _opened(text)
+            filesystem, path = _opened(str(address))
         else:
             path = text
         base, pattern = _split(path.rstrip("/") or path)
@@ -111,7 +113,7 @@ def find_shards(address: str | Path, filesystem: pafs.FileSystem | None = None) 
     shards, start = [], 0
     for name, (layout, rows) in zip(names, described, strict=True):
         _check_same(described[0][0], layout, name, names[0], text)
-        shards.append(Shard(name, found[name].size, found[name].mtime_ns or 0, rows, start))
+        shards.append(Shard(name, found[name].size, _modified(source, found[name]), rows, start))
         start += rows
     return source, shards, described[0][0]
 
@@ -122,10 +124,16 @@ def check_unchanged(source: Source, shard: Shard) -> None:
         found = source.filesystem.get_file_info(source.path(shard.name))
     if found.type != pafs.FileType.File:
         raise ValueError(f"shard {shard.name} of {source.address} is no longer there")
-    if (found.size, found.mtime_ns or 0) != (shard.size, shard.modified):
+    if (found.size, _modified(source, found)) != (shard.size, shard.modified):
         raise ValueError(
             f"shard {shard.name} of {source.address} has changed meanwhile, from {shard.size:,} to {found.size:,} bytes"
         )
+
+
+def _modified(source: Source, found: pafs.FileInfo) -> int:
+    """When a file was changed: buckets list it with milliseconds, and then say it of one object in whole seconds."""
+    nanoseconds = int(found.mtime_ns or 0)
+    return nanoseconds if source.local else nanoseconds // 10**9 * 10**9
 
 
 def read_shard(source: Source, shard: Shard, rows: int) -> Iterator[Rows]:

@@ -18,7 +18,7 @@ from hardsight.claims import claim
 from hardsight.engines.scorer import Scorer as Scorer
 from hardsight.engines.shard_files import Shard
 from hardsight.engines.shard_jobs import Job, is_finished
-from hardsight.engines.shards import PAUSE, claim_of, tables_of, write_scores
+from hardsight.engines.shards import PAUSE, ahead, at_once, claim_of, rows_of, table_of, write_scores
 
 # Seconds that a cluster has to answer.
 _PATIENCE = 10
@@ -78,7 +78,8 @@ class _Actor:
         self.scorer = Scorer((job.weight, job.bias), job.scores, labelled=job.labelled, device=job.device)
 
     def scores_of(self, shard: Shard) -> pa.Table:
-        return pa.concat_tables(tables_of(self.job, shard, self.scorer))
+        with contextlib.closing(ahead(rows_of(self.job, shard, at_once(self.scorer)), 2)) as read:
+            return pa.concat_tables([table_of(self.job, shard, self.scorer, rows) for rows in read])
 
 
 def _result(ray: Any, found: Any) -> Any:

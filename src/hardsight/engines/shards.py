@@ -20,10 +20,11 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -47,8 +48,10 @@ from hardsight.hardness.scoring import DEFAULT_SCORES, block_rows
 from hardsight.records import atomic_path
 from hardsight.validation import check_count
 
-# Rows of a row group of scores; numbers of features that are read ahead, and how many pieces of them.
-_GROUP, _PIECE, _AHEAD = 1 << 17, 1 << 20, 2
+# Rows of a row group of scores; numbers of features that are scored in one go.
+_GROUP, _PIECE = 1 << 17, 1 << 20
+# How many such pieces are read before they are scored, and scored before they are written.
+_READ_AHEAD, _SCORED_AHEAD = 2, 16
 # Seconds between two looks at what other processes have done.
 PAUSE = 0.2
 
@@ -119,33 +122,48 @@ def score_shards(
 # One shard.
 
 
-def tables_of(job: Job, shard: Shard, scorer: Scorer) -> Iterator[pa.Table]:
-    """The scores of a shard, some samples after others; what is wrong with the shard is said with its name."""
-    step = block_rows(scorer.classes)
-    # A block for each thread, and small: what is read is then still in the processor's cache.
-    rows = step * max(torch.get_num_threads(), _PIECE // (step * scorer.dim), 1)
+def rows_of(job: Job, shard: Shard, rows: int) -> Generator[Rows, None, None]:
+    """The samples of a shard, so many after others, with their ids: where it has none they are counted."""
     start = shard.start
-    seen = 0
-    try:
+    with _named(job, shard):
         check_unchanged(job.source, shard)
-        for piece in _read_ahead(read_shard(job.source, shard, rows)):
-            columns, usable = scorer.score(piece.features, piece.labels if job.labelled else None)
+        for piece in read_shard(job.source, shard, rows):
             size = len(piece.features)
             ids = np.arange(start, start + size) if piece.ids is None else piece.ids
-            labels = pa.nulls(size, pa.int64()) if piece.labels is None else pa.array(piece.labels.numpy())
-            fields = [pa.field("id", id_column(ids).type), pa.field("label", pa.int64()), *scorer.fields]
-            arrays = [id_column(ids), labels, *scorer.arrays(columns, usable)]
-            metadata = {"hardness against": job.against, "classes": str(scorer.classes)}
-            yield pa.table(arrays, schema=pa.schema(fields, metadata=metadata))
-            start, seen = start + size, seen + size
+            yield piece._replace(ids=id_column(ids))
+            start += size
         check_unchanged(job.source, shard)
-        if seen != shard.rows:
-            raise ValueError(f"it must have {shard.rows:,} rows, as it had before; it has {seen:,}")
+        if start - shard.start != shard.rows:
+            raise ValueError(f"it must have {shard.rows:,} rows, as it had before; it has {start - shard.start:,}")
+
+
+def table_of(job: Job, shard: Shard, scorer: Scorer, piece: Rows) -> pa.Table:
+    """The scores of some samples of a shard."""
+    with _named(job, shard):
+        columns, usable = scorer.score(piece.features, piece.labels if job.labelled else None)
+        labels = pa.nulls(len(usable), pa.int64()) if piece.labels is None else pa.array(piece.labels.numpy())
+        assert piece.ids is not None
+        fields = [pa.field("id", piece.ids.type), pa.field("label", pa.int64()), *scorer.fields]
+        metadata = {"hardness against": job.against, "classes": str(scorer.classes)}
+        return pa.table([piece.ids, labels, *scorer.arrays(columns, usable)], schema=pa.schema(fields, metadata))
+
+
+@contextlib.contextmanager
+def _named(job: Job, shard: Shard) -> Iterator[None]:
+    """What is wrong with a shard is said with its name."""
+    try:
+        yield
     except (ValueError, TypeError, OSError) as error:
         said = " ".join(str(error).split())
         if shard.name in said:
             raise
         raise ValueError(f"shard {shard.name} of {job.source.address}: {said}") from error
+
+
+def at_once(scorer: Scorer) -> int:
+    """Samples that are scored in one go: a block for each thread, and few, so that they are still in the cache."""
+    step = block_rows(scorer.classes)
+    return step * max(torch.get_num_threads(), _PIECE // (step * scorer.dim), 1)
 
 
 def write_scores(job: Job, shard: Shard, tables: Iterable[pa.Table]) -> None:
@@ -166,13 +184,17 @@ def write_scores(job: Job, shard: Shard, tables: Iterable[pa.Table]) -> None:
         writer.add_key_value_metadata({MARK.decode(): json.dumps(said)})
 
 
-def _read_ahead(rows: Iterator[Rows]) -> Iterator[Rows]:
-    """The same, read by another thread while this one computes."""
-    with ThreadPoolExecutor(1) as reader:
-        ahead = deque(reader.submit(next, rows, None) for _ in range(_AHEAD))
-        while (piece := ahead.popleft().result()) is not None:
-            ahead.append(reader.submit(next, rows, None))
-            yield piece
+def ahead(items: Generator[Any, None, None], most: int) -> Generator[Any, None, None]:
+    """The same, made by another thread while this one works with them: at most so many before they are asked for."""
+    thread, end = ThreadPoolExecutor(1), object()
+    try:
+        waiting = deque(thread.submit(next, items, end) for _ in range(most))
+        while (item := waiting.popleft().result()) is not end:
+            waiting.append(thread.submit(next, items, end))
+            yield item
+    finally:
+        thread.shutdown(cancel_futures=True)
+        items.close()
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -197,27 +219,54 @@ def _score_here(job: Job, workers: int, step: Callable[[int], None]) -> None:
 
 
 def _share(job: Job, check: Callable[[], None], step: Callable[[int], None] = lambda shards: None) -> None:
-    """Score shards that nobody else has, until the scores of all are there."""
+    """Score shards that nobody else has, until the scores of all are there.
+
+    One thread reads, one computes and this one writes: none waits for another, between two shards neither.
+    """
     scorer = Scorer((job.weight, job.bias), job.scores, labelled=job.labelled, device=job.device)
     open_ones = [shard for shard in job.shards if not is_finished(job, shard)]
     while open_ones:
-        left = []
-        for shard in open_ones:
-            check()
-            with claim(claim_of(job, shard)) as mine:
-                # Another process may have scored it between the look and the claim.
-                done = is_finished(job, shard)
-                if mine and not done:
-                    write_scores(job, shard, tables_of(job, shard, scorer))
-                    done = True
-            if done:
-                step(1)
-            else:
-                left.append(shard)
+        left: list[Shard] = []
+        with contextlib.ExitStack() as claims:
+            read = ahead(_read(job, open_ones, left, at_once(scorer), claims), _READ_AHEAD)
+            with contextlib.closing(ahead(_score(job, scorer, read), _SCORED_AHEAD)) as scored:
+                for shard, held in scored:
+                    check()
+                    if held is not None:
+                        with held:
+                            write_scores(job, shard, iter(lambda: next(scored)[1], None))
+                    step(1)
         if len(left) == len(open_ones):
             # All that is left is being scored by living processes; a dead one's claim is taken in the next round.
+            check()
             time.sleep(PAUSE)
         open_ones = left
+
+
+def _read(
+    job: Job, shards: Sequence[Shard], left: list[Shard], rows: int, claims: contextlib.ExitStack
+) -> Generator[Any, None, None]:
+    """For each shard that has no scores: it and its claim, its samples, and None at its end; the others' are `left`."""
+    for shard in shards:
+        held = claims.enter_context(contextlib.ExitStack())
+        mine = held.enter_context(claim(claim_of(job, shard)))
+        # Another process may have scored it between the look and the claim.
+        if is_finished(job, shard):
+            held.close()
+            yield shard, None
+        elif mine:
+            yield shard, held
+            yield from ((shard, piece) for piece in rows_of(job, shard, rows))
+            yield shard, None
+        else:
+            left.append(shard)
+
+
+def _score(job: Job, scorer: Scorer, read: Generator[Any, None, None]) -> Generator[Any, None, None]:
+    """What is read, with tables of scores in the place of samples."""
+    with contextlib.closing(read):
+        for shard, item in read:
+            yield shard, table_of(job, shard, scorer, item) if isinstance(item, Rows) else item
 
 
 @contextlib.contextmanager

@@ -3,10 +3,11 @@
 Skipped where Ray is not installed: it is large, and no other test needs it (`pip install 'hardsight[ray]'`).
 """
 
+import contextlib
 import os
+import random
 import signal
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -40,29 +41,37 @@ def test_the_same_bytes_and_nothing_is_done_again(cluster: Any, source: Path, ex
 
 
 def test_a_killed_actor_loses_no_row(cluster: Any, source: Path, expected: Path, tmp_path: Path) -> None:
+    """HARDSIGHT_KILLS=10 kills actors ten times, at random points from their start on."""
     killed: list[int] = []
-    done = threading.Event()
+    wanted = int(os.environ.get("HARDSIGHT_KILLS", "1"))
+    done, chance = threading.Event(), random.Random(0)
 
     def kill() -> None:
-        while not done.wait(0.05) and len(killed) < int(os.environ.get("HARDSIGHT_KILLS", "1")):
+        while not done.wait(0.05) and len(killed) < wanted:
             for process in Path("/proc").glob("[0-9]*/cmdline"):
                 try:
                     found = b"ray::_Actor" in process.read_bytes()
                 except OSError:
                     continue
-                if found:
-                    os.kill(int(process.parent.name), signal.SIGKILL)
-                    killed.append(int(process.parent.name))
-                    time.sleep(1)
+                if found and not done.wait(chance.uniform(0.0, 0.5) if killed else 0.0):
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(int(process.parent.name), signal.SIGKILL)
+                        killed.append(int(process.parent.name))
 
     thread = threading.Thread(target=kill)
     thread.start()
     try:
-        run(source, tmp_path / "out", engine="ray", workers=1)
+        while True:
+            run(source, tmp_path / "out", engine="ray", workers=1)
+            if len(killed) >= wanted:
+                break
+            assert written(tmp_path / "out") == written(expected)
+            for one in written(tmp_path / "out"):
+                (tmp_path / "out" / one).unlink()
     finally:
         done.set()
         thread.join()
-    assert killed
+    assert len(set(killed)) == wanted
     assert written(tmp_path / "out") == written(expected)
 
 

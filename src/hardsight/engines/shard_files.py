@@ -113,7 +113,7 @@ def find_shards(address: str | Path, filesystem: pafs.FileSystem | None = None) 
     shards, start = [], 0
     for name, (layout, rows) in zip(names, described, strict=True):
         _check_same(described[0][0], layout, name, names[0], text)
-        shards.append(Shard(name, found[name].size, _modified(source, found[name]), rows, start))
+        shards.append(Shard(name, found[name].size, found[name].mtime_ns or 0, rows, start))
         start += rows
     return source, shards, described[0][0]
 
@@ -124,16 +124,12 @@ def check_unchanged(source: Source, shard: Shard) -> None:
         found = source.filesystem.get_file_info(source.path(shard.name))
     if found.type != pafs.FileType.File:
         raise ValueError(f"shard {shard.name} of {source.address} is no longer there")
-    if (found.size, _modified(source, found)) != (shard.size, shard.modified):
+    # Buckets list times with milliseconds, and then say whole seconds of one object.
+    unit = 1 if source.local else 10**9
+    if (found.size, (found.mtime_ns or 0) // unit) != (shard.size, shard.modified // unit):
         raise ValueError(
             f"shard {shard.name} of {source.address} has changed meanwhile, from {shard.size:,} to {found.size:,} bytes"
         )
-
-
-def _modified(source: Source, found: pafs.FileInfo) -> int:
-    """When a file was changed: buckets list it with milliseconds, and then say it of one object in whole seconds."""
-    nanoseconds = int(found.mtime_ns or 0)
-    return nanoseconds if source.local else nanoseconds // 10**9 * 10**9
 
 
 def read_shard(source: Source, shard: Shard, rows: int) -> Iterator[Rows]:

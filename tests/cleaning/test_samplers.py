@@ -262,6 +262,6 @@ def test_shares_of_a_hundred_are_whole_numbers(share: float, skip: float, first:
 
 def test_an_update_of_another_length_is_refused() -> None:
     sampler = SelfPacedSampler(HARDNESS, threshold=0.3, growth=0.2)
-    with pytest.raises(ValueError, match=f"hardness must be one number for each of the {COUNT} samples"):
+    with pytest.raises(ValueError, match=f"hardness must be one number for each of {COUNT} samples"):
         sampler.update(HARDNESS[:-1])
     assert max(sampler) < COUNT

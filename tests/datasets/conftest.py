@@ -257,12 +257,12 @@ def office_home(root: Path) -> None:
 
 @builder("visda17")
 def visda17(root: Path) -> None:
-    from hardsight.datasets.photos import VISDA17_CLASSES
+    from hardsight.datasets import source
 
     for split in ("train", "validation", "test"):
         folder = root / "visda17" / split
         place = "trunk{:02d}/{}" if split == "test" else "{1}/src_{0}"
-        paths = [place.format(label, name) + ".png" for label, name in enumerate(VISDA17_CLASSES)]
+        paths = [place.format(label, name) + ".png" for label, name in enumerate(source("visda17").classes)]
         pictures(folder, paths)
         (folder / "image_list.txt").write_text("".join(f"{path} {label}\n" for label, path in enumerate(paths)))
 

@@ -108,9 +108,7 @@ def test_what_is_wrong_is_said(build, tmp_path):
     root = build("huggingface")
     with pytest.raises(FileNotFoundError, match="no Parquet file of the split 'dev'; it holds test, train, validation"):
         read_huggingface(root, "dev")
-    with pytest.raises(
-        ValueError, match=r"image_column must be a column of .*, one of image, label, breed; got 'picture'"
-    ):
+    with pytest.raises(ValueError, match=r"image_column must be one of image, label, breed; got 'picture'"):
         read_huggingface(root, image_column="picture")
     second = root / "data" / "train-00001-of-00002.parquet"
     whole = second.read_bytes()
@@ -182,8 +180,8 @@ def test_damage_anywhere_in_a_file_is_one_sentence_or_a_row_that_is_listed(tmp_p
 @pytest.mark.parametrize(
     ("columns", "sentence"),
     [
-        ({"label": [0]}, "image_column must be a column of"),
-        ({"image": [b"x"]}, "label_column must be a column of"),
+        ({"label": [0]}, "image_column must be one of"),
+        ({"image": [b"x"]}, "label_column must be one of"),
         ({"image": [b"x"], "label": ["cat"]}, "must hold whole numbers; got string"),
         ({"image": [b"x"], "label": [-7]}, r"labels must lie in \[-1, "),
     ],

@@ -164,7 +164,7 @@ def test_the_files_may_lie_beside_the_images(build, tmp_path):
     shutil.move(root / "cifar-10-batches-bin" / "CIFAR-10_human.npz", place)
     assert "worse_label" in read_cifar10n(root / "cifar-10-batches-bin").columns
     shutil.rmtree(place)
-    with pytest.raises(FileNotFoundError, match=r"CIFAR-10_human.npz or CIFAR-10_human.pt was looked for in"):
+    with pytest.raises(FileNotFoundError, match=r"CIFAR-10_human.npz or CIFAR-10_human.pt is not there"):
         read_cifar10n(root / "cifar-10-batches-bin")
 
 

@@ -100,7 +100,7 @@ def test_images_and_labels_swapped_are_refused(build):
 def test_a_missing_file_is_named(build):
     folder = build("mnist") / "MNIST" / "raw"
     (folder / "t10k-labels-idx1-ubyte").unlink()
-    with pytest.raises(FileNotFoundError, match=r"t10k-labels-idx1-ubyte \(or the same with .gz\) is not there"):
+    with pytest.raises(FileNotFoundError, match=r"t10k-labels-idx1-ubyte or .* is not there"):
         read_mnist(folder, "test")
     with pytest.raises(ValueError, match="split must be one of train, test"):
         read_mnist(folder, "val")

@@ -7,7 +7,7 @@ import shutil
 import pytest
 import torch
 
-from hardsight.datasets.imagenet import read_imagenet_v2, read_imagenet_val, read_selection_frequency
+from hardsight.datasets.folders import read_imagenet_v2, read_imagenet_val, read_selection_frequency
 
 STEMS = [f"ILSVRC2012_val_{number + 1:08d}" for number in range(6)]
 WNIDS = ("n01440764", "n01443537")

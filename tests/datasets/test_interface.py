@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 from hardsight.datasets import ArrayDataset, FileDataset, Skipped
-from hardsight.datasets.decoding import decode
+from hardsight.datasets.formats import decode
 
 
 def small(**changes) -> ArrayDataset:
@@ -86,8 +86,8 @@ def test_what_does_not_fit_together_is_refused(changes, sentence):
     [
         ([5], r"indices must lie in \[0, 4\]"),
         ([-1], "indices must lie in"),
-        (torch.ones(5, dtype=torch.bool), "indices must be integers, for a mask"),
-        (torch.zeros(2, 2, dtype=torch.int64), "indices must be a list of positions"),
+        (torch.ones(5, dtype=torch.bool), "indices must be a list of integers, for a mask"),
+        (torch.zeros(2, 2, dtype=torch.int64), "indices must be a list of integers"),
     ],
 )
 def test_indices_outside_are_refused(indices, sentence):
@@ -274,7 +274,7 @@ class TestFiles:
 
 def test_indices_are_not_rounded():
     assert len(small().subset([])) == 0
-    with pytest.raises(ValueError, match=r"indices must be integers, .*; got torch\.float32"):
+    with pytest.raises(ValueError, match=r"indices must be a list of integers, .*; got torch\.float32"):
         small().subset(torch.tensor([0.5]))
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy.io import savemat
 
-from hardsight.datasets.mars import read_mars
+from hardsight.datasets.photos import read_mars
 
 
 def test_training_tracklets(build):

@@ -5,14 +5,9 @@ import shutil
 import pytest
 import torch
 
+from hardsight.datasets import source
 from hardsight.datasets.folders import of_domains, parse_list
-from hardsight.datasets.photos import (
-    VISDA17_CLASSES,
-    read_office31,
-    read_office_caltech10,
-    read_office_home,
-    read_visda17,
-)
+from hardsight.datasets.photos import read_office31, read_office_caltech10, read_office_home, read_visda17
 
 LISTS = {domain: f"{domain}_list.txt" for domain in ("amazon", "dslr", "webcam")}
 
@@ -73,8 +68,9 @@ def test_one_domain_alone_keeps_the_label_numbers(build):
 
 def test_lists_of_any_domains(build):
     folder = build("visda17") / "visda17"
-    found = {"synthetic": parse_list(folder / "train" / "image_list.txt", len(VISDA17_CLASSES))}
-    dataset = of_domains(folder / "train", found, VISDA17_CLASSES, name="list", split="all")
+    classes = source("visda17").classes
+    found = {"synthetic": parse_list(folder / "train" / "image_list.txt", len(classes))}
+    dataset = of_domains(folder / "train", found, classes, name="list", split="all")
     assert dataset.labels.tolist() == list(range(12))
     assert dataset.domain_names == ("synthetic",)
 

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from hardsight.datasets.toys import two_gaussians_on_sphere
+from hardsight.datasets.digits import two_gaussians_on_sphere
 
 
 def made(seed: int = 0, **options):

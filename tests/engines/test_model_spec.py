@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from hardsight.datasets.decoding import decode
+from hardsight.datasets.formats import decode
 from hardsight.engines.model_spec import load_model
 from hardsight.engines.preprocessing import Preprocessing
 from hardsight.models import create

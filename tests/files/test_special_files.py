@@ -17,11 +17,10 @@ from hardsight.alignment.tables import read_joined
 from hardsight.cleaning.reading import read_scored
 from hardsight.datasets.cifar import load_human_labels, read_cifar10
 from hardsight.datasets.digits import read_idx
-from hardsight.datasets.folders import text_lines
+from hardsight.datasets.folders import read_selection_frequency, text_lines
 from hardsight.datasets.formats import load_arrays, load_matlab
 from hardsight.datasets.hierarchy import read_groups
 from hardsight.datasets.huggingface import read_huggingface
-from hardsight.datasets.imagenet import read_selection_frequency
 from hardsight.datasets.interface import FileDataset
 from hardsight.dynamics.detector import NoiseDetector
 from hardsight.engines.files import read_features

@@ -289,7 +289,7 @@ def layouts(builders: dict[str, Callable[[Path], None]]) -> dict[str, World]:
 def read_in_library(name: str) -> None:
     """What `lib` runs."""
     from hardsight import datasets, models
-    from hardsight.datasets.imagenet import read_selection_frequency
+    from hardsight.datasets.folders import read_selection_frequency
     from hardsight.dynamics.detector import NoiseDetector
 
     read: dict[str, Callable[[str], object]] = {

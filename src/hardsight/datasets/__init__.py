@@ -5,11 +5,11 @@
 
 from hardsight.datasets.archives import unpack
 from hardsight.datasets.cifar import CIFAR10_HIERARCHY, CIFAR100_HIERARCHY
+from hardsight.datasets.digits import two_gaussians_on_sphere
 from hardsight.datasets.folders import read_image_folder, read_image_list
 from hardsight.datasets.hierarchy import Hierarchy, human_selection_frequency, read_hierarchy
 from hardsight.datasets.interface import ArrayDataset, FileDataset, Skipped
 from hardsight.datasets.registry import check, load, names, source
-from hardsight.datasets.toys import two_gaussians_on_sphere
 
 __all__ = [
     "CIFAR10_HIERARCHY",

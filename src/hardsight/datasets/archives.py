@@ -35,7 +35,16 @@ def unpack(archive: Path | str, folder: Path | str) -> tuple[str, ...]:
     new = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        return _unpack(archive, folder)
+        # Beside its goal, so that the last step is a rename on one disk.
+        with tempfile.TemporaryDirectory(dir=folder, prefix=".unpack-") as place:
+            with reading(archive, "a zip or tar archive"):
+                _extract(archive, Path(place), folder)
+            names = sorted(entry.name for entry in Path(place).iterdir())
+            if not names:
+                raise RefusedError(f"{archive} holds nothing: download it again")
+            for name in names:
+                shutil.move(Path(place) / name, folder / name)
+        return tuple(names)
     finally:
         if new:
             # Stays where something was put into it.
@@ -43,24 +52,11 @@ def unpack(archive: Path | str, folder: Path | str) -> tuple[str, ...]:
                 folder.rmdir()
 
 
-def _unpack(archive: Path, folder: Path) -> tuple[str, ...]:
-    # Beside its goal, so that the last step is a rename on one disk.
-    with tempfile.TemporaryDirectory(dir=folder, prefix=".unpack-") as place:
-        with reading(archive, "a zip or tar archive"):
-            _extract(archive, Path(place), folder)
-        names = sorted(entry.name for entry in Path(place).iterdir())
-        if not names:
-            raise ValueError(_nothing(archive))
-        for name in names:
-            shutil.move(Path(place) / name, folder / name)
-    return tuple(names)
-
-
 def _extract(archive: Path, place: Path, folder: Path) -> None:
     with archive.open("rb") as file:
         # To the reader of xz zeros are no end: it would go through a sparse file of any size.
         if not any(file.read(_ENDS_A_TAR)) and archive.stat().st_size > _ENDS_A_TAR:
-            raise RefusedError(_nothing(archive))
+            return
     entries = _Entries(archive, folder)
     # A tar by its beginning, before a zip by its end: a tar whose last file is a zip has the end of one.
     try:
@@ -91,7 +87,13 @@ def _extract(archive: Path, place: Path, folder: Path) -> None:
 
 def _extract_zip(archive: Path, place: Path, entries: "_Entries") -> None:
     with zipfile.ZipFile(archive) as opened:
-        _check_count(archive, len(opened.infolist()))
+        with archive.open("rb") as file:
+            file.seek(-min(archive.stat().st_size, 22 + 0xFFFF), os.SEEK_END)
+            _, mark, record = file.read().rpartition(b"PK\x05\x06")
+        counted = int.from_bytes(record[6:8], "little")
+        # Damage to one entry may hide those after it. The largest number says that the count is too large for it.
+        if mark and counted not in (0xFFFF, len(opened.infolist()) & 0xFFFF):
+            raise zipfile.BadZipFile
         for entry in opened.infolist():
             kind = stat.S_IFMT(entry.external_attr >> 16)
             entries.check(entry.filename, entry.file_size, kind in (0, stat.S_IFREG, stat.S_IFDIR))
@@ -124,14 +126,9 @@ class _Entries:
     def count(self, size: int) -> None:
         """Reject the archive when it becomes more than its bytes honestly do, or than the disk holds."""
         self.bytes += size
-        if self.bytes > self.most:
-            raise RefusedError(
-                f"{self.archive} is rejected: it would become more than {self.most:,} bytes, {_TIMES} times its size"
-            )
-        if self.bytes > self.free:
-            raise RefusedError(
-                f"{self.archive} is rejected: it would become more than the {self.free:,} bytes that its disk has left"
-            )
+        for most, what in ((self.most, f"bytes, {_TIMES} times its size"), (self.free, "bytes that its disk has left")):
+            if self.bytes > most:
+                raise RefusedError(f"{self.archive} is rejected: it would become more than {most:,} {what}")
 
 
 class _Member(tarfile.TarInfo):
@@ -144,18 +141,3 @@ class _Member(tarfile.TarInfo):
         if member.type in (*about, tarfile.GNUTYPE_LONGLINK) and not 0 <= member.size <= _LONGEST_NAME:
             raise ValueError(f"names must have at most {_LONGEST_NAME:,} bytes; one has {member.size:,}")
         return member
-
-
-def _nothing(archive: Path) -> str:
-    return f"{archive} holds nothing: download it again"
-
-
-def _check_count(archive: Path, found: int) -> None:
-    """Reject a zip whose last record counts other entries than were found: damage to one may hide those after it."""
-    with archive.open("rb") as file:
-        file.seek(-min(archive.stat().st_size, 22 + 0xFFFF), os.SEEK_END)
-        _, mark, record = file.read().rpartition(b"PK\x05\x06")
-    counted = int.from_bytes(record[6:8], "little")
-    # The largest number says that the count is too large for this record.
-    if mark and counted not in (0xFFFF, found & 0xFFFF):
-        raise zipfile.BadZipFile

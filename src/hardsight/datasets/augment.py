@@ -78,7 +78,15 @@ def shift_and_flip(
     frame = images.new_zeros(len(versions), samples, channels, tall, wide)
     for place, version in zip(frame, versions, strict=True):
         place[:, :, pad : pad + height, pad : pad + width] = version
-    _fill_border(frame, pad, augmentation.fill)
+    # Columns first, then whole rows.
+    for turned in (frame[..., pad:-pad, :], frame.transpose(-1, -2)) if pad and augmentation.fill != "zero" else ():
+        left, right = turned[..., :pad], turned[..., -pad:]
+        if augmentation.fill == "edge":
+            left.copy_(turned[..., pad : pad + 1].expand_as(left))
+            right.copy_(turned[..., -pad - 1 : -pad].expand_as(right))
+        else:
+            left.copy_(turned[..., pad + 1 : 2 * pad + 1].flip(-1))
+            right.copy_(turned[..., -2 * pad - 1 : -pad - 1].flip(-1))
     area = tall * wide
     # All windows of the frame as one strided view: a window is known by where it starts.
     reach = (channels - 1) * area + (height - 1) * wide + width
@@ -96,10 +104,8 @@ def check_shift(augmentation: Augmentation, height: int, width: int) -> None:
     """Reject to move an image out of itself, and to mirror more of it than there is."""
     most = min(height, width) - (augmentation.fill == "reflect")
     if augmentation.shift > most:
-        raise ValueError(
-            f"shift must be at most {most}, for images of {height} x {width} pixels and a fill by "
-            f"{augmentation.fill}; got {augmentation.shift}"
-        )
+        size = f"images of {height} x {width} pixels and fill {augmentation.fill}"
+        raise ValueError(f"shift must be at most {most}, for {size}; got {augmentation.shift}")
 
 
 class PixelScale(NamedTuple):
@@ -131,20 +137,6 @@ def normalise(
         # While a pixel is one byte: a quarter of what moving floats would cost.
         images = images.contiguous(memory_format=torch.channels_last)
     return images.to(pixels.scale.dtype).mul_(pixels.scale).add_(pixels.offset).to(dtype)
-
-
-def _fill_border(frame: Tensor, pad: int, fill: Fill) -> None:
-    """Fill the border of width `pad` around the centre of a frame of zeros, columns first, then whole rows."""
-    if pad == 0 or fill == "zero":
-        return
-    for turned in (frame[..., pad:-pad, :], frame.transpose(-1, -2)):
-        left, right = turned[..., :pad], turned[..., -pad:]
-        if fill == "edge":
-            left.copy_(turned[..., pad : pad + 1].expand_as(left))
-            right.copy_(turned[..., -pad - 1 : -pad].expand_as(right))
-        else:
-            left.copy_(turned[..., pad + 1 : 2 * pad + 1].flip(-1))
-            right.copy_(turned[..., -2 * pad - 1 : -pad - 1].flip(-1))
 
 
 def pixel_statistics(images: Tensor) -> tuple[list[float], list[float]]:

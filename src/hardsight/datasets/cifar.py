@@ -16,9 +16,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hardsight.datasets.formats import NotArraysError, finished, load_arrays, stand_ins
+from hardsight.datasets.formats import NotArraysError, finished, first_file, load_arrays, stand_ins
 from hardsight.datasets.hierarchy import Hierarchy
 from hardsight.datasets.interface import ArrayDataset, from_arrays
+from hardsight.datasets.registry import source
 from hardsight.files import RefusedError, check_unpacked, quoted, read_bytes, reading
 from hardsight.files.arrays import npy_array, npz_arrays
 from hardsight.files.pickled import load_checkpoint
@@ -28,45 +29,10 @@ _PIXELS = 3 * 32 * 32
 _CIFAR10_FILES = {"train": tuple(f"data_batch_{part}" for part in range(1, 6)), "test": ("test_batch",)}
 _CIFAR100_FILES = {"train": ("train",), "test": ("test",)}
 
-# Source: https://www.cs.toronto.edu/~kriz/cifar.html; labels count the names in alphabetical order.
-CIFAR10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
-
-CIFAR10_HIERARCHY = Hierarchy.from_groups(
-    CIFAR10_CLASSES,
-    {
-        "animal": ("bird", "cat", "deer", "dog", "frog", "horse"),
-        "vehicle": ("airplane", "automobile", "ship", "truck"),
-    },
-)
-
-_CIFAR100_GROUPS = {
-    "aquatic_mammals": ("beaver", "dolphin", "otter", "seal", "whale"),
-    "fish": ("aquarium_fish", "flatfish", "ray", "shark", "trout"),
-    "flowers": ("orchid", "poppy", "rose", "sunflower", "tulip"),
-    "food_containers": ("bottle", "bowl", "can", "cup", "plate"),
-    "fruit_and_vegetables": ("apple", "mushroom", "orange", "pear", "sweet_pepper"),
-    "household_electrical_devices": ("clock", "keyboard", "lamp", "telephone", "television"),
-    "household_furniture": ("bed", "chair", "couch", "table", "wardrobe"),
-    "insects": ("bee", "beetle", "butterfly", "caterpillar", "cockroach"),
-    "large_carnivores": ("bear", "leopard", "lion", "tiger", "wolf"),
-    "large_man-made_outdoor_things": ("bridge", "castle", "house", "road", "skyscraper"),
-    "large_natural_outdoor_scenes": ("cloud", "forest", "mountain", "plain", "sea"),
-    "large_omnivores_and_herbivores": ("camel", "cattle", "chimpanzee", "elephant", "kangaroo"),
-    "medium_mammals": ("fox", "porcupine", "possum", "raccoon", "skunk"),
-    "non-insect_invertebrates": ("crab", "lobster", "snail", "spider", "worm"),
-    "people": ("baby", "boy", "girl", "man", "woman"),
-    "reptiles": ("crocodile", "dinosaur", "lizard", "snake", "turtle"),
-    "small_mammals": ("hamster", "mouse", "rabbit", "shrew", "squirrel"),
-    "trees": ("maple_tree", "oak_tree", "palm_tree", "pine_tree", "willow_tree"),
-    "vehicles_1": ("bicycle", "bus", "motorcycle", "pickup_truck", "train"),
-    "vehicles_2": ("lawn_mower", "rocket", "streetcar", "tank", "tractor"),
-}
-
-CIFAR100_CLASSES = tuple(sorted(fine for members in _CIFAR100_GROUPS.values() for fine in members))
-CIFAR100_HIERARCHY = Hierarchy.from_groups(CIFAR100_CLASSES, _CIFAR100_GROUPS)
-
-# GR, Appendix C: the fine classes of vehicles 1, then of vehicles 2, in the order printed there.
-VEHICLES10_CLASSES = _CIFAR100_GROUPS["vehicles_1"] + _CIFAR100_GROUPS["vehicles_2"]
+CIFAR10_CLASSES, CIFAR100_CLASSES = source("cifar10").classes, source("cifar100").classes
+CIFAR10_HIERARCHY = Hierarchy.from_groups(CIFAR10_CLASSES, source("cifar10").groups)
+CIFAR100_HIERARCHY = Hierarchy.from_groups(CIFAR100_CLASSES, source("cifar100").groups)
+VEHICLES10_CLASSES = source("vehicles10").classes
 
 
 def read_cifar10(folder: Path | str, split: str = "train") -> ArrayDataset:
@@ -104,8 +70,7 @@ def _read(
     parts = []
     for name in files[split]:
         path = folder / f"{name}.bin" if binary else folder / name
-        images, labels = _read_binary(path, len(classes)) if binary else _read_python(path)
-        labels = labels[: len(classes)]
+        images, labels = _read_binary(path, len(classes)) if binary else _read_python(path, len(classes))
         for row, names in zip(labels, classes, strict=False):
             if len(row) and not 0 <= int(row.min()) <= int(row.max()) < len(names):
                 got = f"{int(row.min())} to {int(row.max())}"
@@ -124,7 +89,7 @@ def _read_binary(path: Path, label_bytes: int) -> tuple[np.ndarray, np.ndarray]:
     return rows[:, label_bytes:], rows[:, :label_bytes].T[::-1]
 
 
-def _read_python(path: Path) -> tuple[np.ndarray, np.ndarray]:
+def _read_python(path: Path, label_rows: int) -> tuple[np.ndarray, np.ndarray]:
     content = load_arrays(path)
     if not isinstance(content, dict):
         raise ValueError(f"{path} must hold a dict; got {type(content).__name__}")
@@ -135,7 +100,7 @@ def _read_python(path: Path) -> tuple[np.ndarray, np.ndarray]:
     rows = [np.asarray(row) for row in (labels, batch.get("coarse_labels")) if row is not None]
     if not rows or any(row.shape != (len(pixels),) or row.dtype.kind not in "iu" for row in rows):
         raise ValueError(f"{path} must hold {len(pixels)} whole-number labels, one an image")
-    return pixels, np.stack(rows)
+    return pixels, np.stack(rows[:label_rows])
 
 
 # Beside the images, beside their folder, or in a clone of the repository that publishes them.
@@ -145,14 +110,12 @@ _PLACES = (".", "..", "../cifar-10h/data", "../CIFAR-10H", "../cifar-10-100n/dat
 def read_cifar10h(folder: Path | str, split: str = "test") -> ArrayDataset:
     """CIFAR-10's test set with the column `human_votes`, int64 [N, 10]: how many people chose each class."""
     check_name("split", split, ("test",))
-    path = _find(Path(folder), ("cifar10h-counts.npy",))
+    path = first_file([Path(folder) / place / "cifar10h-counts.npy" for place in _PLACES])
     images = read_cifar10(folder, split)
     votes = npy_array(path).read()
     if votes.shape != (len(images), images.num_classes) or votes.dtype.kind not in "iuf":
-        raise ValueError(
-            f"{path} must hold counts [{len(images)}, {images.num_classes}], one row an image; "
-            f"got {votes.dtype} {list(votes.shape)}"
-        )
+        wanted, got = f"[{len(images)}, {images.num_classes}], one row an image", f"{votes.dtype} {list(votes.shape)}"
+        raise ValueError(f"{path} must hold counts {wanted}; got {got}")
     # So written, NaN is rejected too; shares of the votes would all become 0.
     counts = (votes >= 0) & (votes == np.floor(votes)) & (votes < 2**53)
     if not counts.all():
@@ -182,7 +145,13 @@ def load_human_labels(path: Path | str) -> dict[str, Tensor]:
         check_unpacked(path, sum(array.size for array in stored), path.stat().st_size)
         content: Any = {array.key: array.read() for array in stored}
     else:
-        content = _load_pt(path)
+        with reading(path, "a file of arrays"), torch.serialization.safe_globals(stand_ins()):
+            try:
+                # NumPy's own words would set whatever flags a file gives a number type.
+                content = finished(load_checkpoint(path))
+            except NotArraysError as error:
+                sentence = f"{path} is rejected: it holds more than arrays of numbers; nothing of it was run"
+                raise RefusedError(sentence) from error
     if not isinstance(content, dict):
         raise ValueError(f"{path} must hold a dict of arrays; got {type(content).__name__}")
     columns = {}
@@ -200,13 +169,13 @@ def _with_human(
     read: Callable[..., ArrayDataset], folder: Path | str, split: str, stem: str, labels: str, name: str
 ) -> ArrayDataset:
     check_name("split", split, ("train",))
-    path = _find(Path(folder), (f"{stem}.npz", f"{stem}.pt"))
+    path = first_file([Path(folder) / place / f"{stem}{end}" for place in _PLACES for end in (".npz", ".pt")])
     columns = load_human_labels(path)
     images = read(folder, split)
-    wrong = {key: list(column.shape) for key, column in columns.items() if column.shape != images.labels.shape}
-    if wrong:
-        key, shape = next(iter(wrong.items()))
-        raise ValueError(f"{path} must hold {len(images)} labels in {key}, one an image; got {shape}")
+    for key, column in columns.items():
+        if column.shape != images.labels.shape:
+            got = list(column.shape)
+            raise ValueError(f"{path} must hold {len(images)} labels in {key}, one an image; got {got}")
     check_name("labels", labels, columns)
     if not torch.equal(columns.get("clean_label", images.labels), images.labels):
         raise ValueError(f"{path} belongs to images in another order: its clean_label differs from their labels")
@@ -214,22 +183,3 @@ def _with_human(
     if labels.endswith("coarse_label"):
         return dataclasses.replace(named, labels=columns[labels], class_names=CIFAR100_HIERARCHY.coarse_names)
     return named.with_labels(columns[labels])
-
-
-def _find(folder: Path, names: tuple[str, ...]) -> Path:
-    for place in _PLACES:
-        for name in names:
-            if (folder / place / name).is_file():
-                return folder / place / name
-    raise FileNotFoundError(f"{' or '.join(names)} was looked for in {folder} and beside it, and is not there")
-
-
-def _load_pt(path: Path) -> Any:
-    with reading(path, "a file of arrays"), torch.serialization.safe_globals(stand_ins()):
-        try:
-            # NumPy's own words would set whatever flags a file gives a number type.
-            return finished(load_checkpoint(path))
-        except NotArraysError as error:
-            raise RefusedError(
-                f"{path} is rejected: it holds more than arrays of numbers; nothing of it was run"
-            ) from error

@@ -13,18 +13,8 @@ import torch
 from jaxtyping import Float, Int, Integer
 from torch import Tensor
 
-from hardsight.datasets.augment import (
-    Augmentation,
-    Draws,
-    PixelScale,
-    draw,
-    normalise,
-    pixel_scale,
-    shift_and_flip,
-)
+from hardsight.datasets.augment import Augmentation, Draws, PixelScale, draw, normalise, pixel_scale, shift_and_flip
 from hardsight.datasets.samplers import EpochSampler
-
-_NO_AUGMENTATION = Augmentation()
 
 
 class Batch(NamedTuple):
@@ -88,7 +78,7 @@ class EpochLoader(ABC):
         channels: int,
         shuffle: bool = True,
         seed: int = 0,
-        augmentation: Augmentation = _NO_AUGMENTATION,
+        augmentation: Augmentation = Augmentation(),  # noqa: B008 (frozen)
         mean: Sequence[float] | None = None,
         std: Sequence[float] | None = None,
         drop_last: bool = False,
@@ -106,13 +96,10 @@ class EpochLoader(ABC):
         if seed < 0:
             raise ValueError(f"seed must be at least 0; got {seed}")
         if class_balanced and (min(class_balanced) < 1 or class_balanced[0] * class_balanced[1] != batch_size):
-            raise ValueError(
-                f"class_balanced must be (classes, images of each) with a product of batch_size, {batch_size}; "
-                f"got {class_balanced!r}"
-            )
+            wanted = f"(classes, images of each) with a product of batch_size, {batch_size}"
+            raise ValueError(f"class_balanced must be {wanted}; got {class_balanced!r}")
         if drop_last and not class_balanced and len(labels) < batch_size:
-            most = f"at most the {len(labels)} samples where the last batch is dropped"
-            raise ValueError(f"batch_size must be {most}; got {batch_size}")
+            raise ValueError(f"batch_size must be at most {len(labels)} samples with drop_last; got {batch_size}")
         if not dtype.is_floating_point:
             raise TypeError(f"dtype must be a floating-point type; got {dtype}")
         self.device = torch.device(device)
@@ -128,10 +115,8 @@ class EpochLoader(ABC):
         stds = torch.tensor([1.0] * channels if std is None else std, dtype=torch.float64)
         for name, values, fit in (("mean", means, means.isfinite()), ("std", stds, stds.isfinite() & (stds > 0))):
             if len(values) != channels or not bool(fit.all()):
-                raise ValueError(
-                    f"{name} must be finite{', and above 0' if name == 'std' else ''}, one number for each of the "
-                    f"{channels} channels; got {values.tolist()}"
-                )
+                wanted = f"finite{', above 0' if name == 'std' else ''}, one number for each of {channels} channels"
+                raise ValueError(f"{name} must be {wanted}; got {values.tolist()}")
         self.scale = PixelScale(*(part.to(self.device) for part in pixel_scale(means, stds, dtype)))
         self._noise = torch.Generator(self.device)
         self._epoch, self._done, self._resumed = 0, 0, False
@@ -158,10 +143,8 @@ class EpochLoader(ABC):
             self._labels_on_host = self._labels.cpu()
             present = len(self._labels_on_host[self._labels_on_host >= 0].unique())
             if present < self.class_balanced[0]:
-                raise ValueError(
-                    f"class_balanced must ask for no more classes than the labels have, {present}; "
-                    f"got {self.class_balanced[0]}"
-                )
+                wanted = f"at most as many classes as the labels have, {present}"
+                raise ValueError(f"class_balanced must ask for {wanted}; got {self.class_balanced[0]}")
 
     @property
     def epoch(self) -> int:

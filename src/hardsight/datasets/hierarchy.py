@@ -1,7 +1,7 @@
 """Class hierarchies: fine classes gathered under coarse ones, for labels and for human votes."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -9,7 +9,6 @@ from jaxtyping import Float, Int64, Num
 from torch import Tensor
 
 from hardsight.files import quoted, read_json
-from hardsight.names import check_name
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,10 +21,8 @@ class Hierarchy:
 
     def __post_init__(self) -> None:
         if len(self.parents) != len(self.fine_names):
-            raise ValueError(
-                f"parents must name a coarse class for each of the {len(self.fine_names)} fine ones; "
-                f"got {len(self.parents)}"
-            )
+            fine = len(self.fine_names)
+            raise ValueError(f"parents must name a coarse class for each of {fine} fine ones; got {len(self.parents)}")
         if not set(self.parents) <= set(range(len(self.coarse_names))):
             raise ValueError(f"parents must lie in [0, {len(self.coarse_names) - 1}]; got {sorted(set(self.parents))}")
 
@@ -35,11 +32,10 @@ class Hierarchy:
         parent = {fine: index for index, members in enumerate(groups.values()) for fine in members}
         missing = [fine for fine in fine_names if fine not in parent]
         unknown = [fine for fine in parent if fine not in fine_names]
-        if missing or unknown or len(parent) != sum(len(members) for members in groups.values()):
-            raise ValueError(
-                "groups must hold every fine class exactly once; "
-                f"missing {quoted(missing)}, unknown {quoted(unknown)}, {sum(map(len, groups.values()))} names in all"
-            )
+        names = sum(len(members) for members in groups.values())
+        if missing or unknown or len(parent) != names:
+            got = f"missing {quoted(missing)}, unknown {quoted(unknown)}, {names} names in all"
+            raise ValueError(f"groups must hold every fine class exactly once; {got}")
         return cls(tuple(fine_names), tuple(groups), tuple(parent[fine] for fine in fine_names))
 
     def coarsen(self, labels: Int64[Tensor, "*shape"]) -> Int64[Tensor, "*shape"]:
@@ -55,17 +51,9 @@ class Hierarchy:
         parents = torch.tensor(self.parents, device=votes.device)
         return votes.new_zeros(len(votes), len(self.coarse_names)).index_add_(1, parents, votes)
 
-    def members(self, coarse: str) -> tuple[str, ...]:
-        """The fine classes of a coarse one."""
-        check_name("coarse", coarse, self.coarse_names, "coarse classes")
-        index = self.coarse_names.index(coarse)
-        return tuple(fine for fine, parent in zip(self.fine_names, self.parents, strict=True) if parent == index)
-
 
 def human_selection_frequency(
-    votes: Num[Tensor, "samples classes"],
-    labels: Int64[Tensor, " samples"],
-    hierarchy: Hierarchy | None = None,
+    votes: Num[Tensor, "samples classes"], labels: Int64[Tensor, " samples"], hierarchy: Hierarchy | None = None
 ) -> Float[Tensor, " samples"]:
     """Share of people who chose the labelled class (AVH, Definition 3); with a hierarchy, its coarse class (Fig. 19).
 
@@ -94,7 +82,16 @@ def read_hierarchy(path: Path | str, fine_names: Sequence[str]) -> Hierarchy:
 def read_groups(path: Path | str) -> dict[str, list[str]]:
     """The fine classes of each coarse one, from JSON ({"coarse": ["fine", ...]}) or CSV (columns fine, coarse)."""
     path = Path(path)
-    groups = _json_groups(path) if path.suffix.lower() == ".json" else _csv_groups(path)
+    groups: dict[str, list[str]] = {}
+    if path.suffix.lower() == ".json":
+        listed = read_json(path)
+        sides = list(listed.values()) if isinstance(listed, dict) else [None]
+        if not all(isinstance(side, list) and all(isinstance(one, str | int) for one in side) for side in sides):
+            raise ValueError(f'{path} must hold {{"coarse": ["fine", ...]}}')
+        groups = {coarse: list(map(str, members)) for coarse, members in listed.items()}
+    else:
+        for fine, coarse in _csv_pairs(path):
+            groups.setdefault(coarse, []).append(fine)
     coarse_of: dict[str, str] = {}
     for coarse, members in groups.items():
         for fine in members:
@@ -104,31 +101,20 @@ def read_groups(path: Path | str) -> dict[str, list[str]]:
     return groups
 
 
-def _json_groups(path: Path) -> dict[str, list[str]]:
-    groups = read_json(path)
-    lists = list(groups.values()) if isinstance(groups, dict) else [None]
-    if not all(isinstance(members, list) and all(isinstance(one, str | int) for one in members) for members in lists):
-        raise ValueError(f'{path} must hold {{"coarse": ["fine", ...]}}')
-    return {coarse: list(map(str, members)) for coarse, members in groups.items()}
-
-
-def _csv_groups(path: Path) -> dict[str, list[str]]:
+def _csv_pairs(path: Path) -> Iterator[tuple[str, str]]:
     from hardsight.files.csv_tables import read_csv
 
     table = read_csv(path, column_types=dict.fromkeys(("fine", "coarse"), "string"))
     if not {"fine", "coarse"} <= set(table.column_names):
         raise ValueError(f"{path} must have the columns fine and coarse; got {quoted(table.column_names)}")
-    groups: dict[str, list[str]] = {}
     pairs = zip(table["fine"].to_pylist(), table["coarse"].to_pylist(), strict=True)
     for number, (fine, coarse) in enumerate(pairs, start=2):
         if not fine or not coarse:
             raise ValueError(f"{path}, row {number} must name a fine and a coarse class")
-        groups.setdefault(coarse, []).append(fine)
-    return groups
+        yield fine, coarse
 
 
 def _check_labels(labels: Tensor, classes: int) -> None:
     if labels.numel() and not -1 <= int(labels.min()) <= int(labels.max()) < classes:
-        raise ValueError(
-            f"labels must lie in [-1, {classes - 1}], -1 for none; got {int(labels.min())} to {int(labels.max())}"
-        )
+        got = f"{int(labels.min())} to {int(labels.max())}"
+        raise ValueError(f"labels must lie in [-1, {classes - 1}], -1 for none; got {got}")

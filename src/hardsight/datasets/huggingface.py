@@ -5,12 +5,13 @@ features; a `ClassLabel` carries its class names. Nothing but Parquet is read: l
 """
 
 import bisect
+import contextlib
 import dataclasses
 import functools
 import itertools
 import re
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +23,12 @@ from torch import Tensor
 from hardsight.datasets.interface import FileDataset, Size
 from hardsight.files import parse_json, quoted, reading
 from hardsight.files.parquet import Parquet
+from hardsight.names import check_name
 
 # A larger number is no class but an identity, a hash or a date.
 _MOST_CLASSES = 1_000_000
 # Some names end in a hash of what the file holds.
 _PART = re.compile(r"(?P<split>.+)-(?P<number>\d{1,9})-of-(?P<count>\d{1,9})(-|$)")
-_KINDS = ("Image", "ClassLabel")
 _LABEL_NAMES = ("label", "labels", "fine_label")
 # Threads that decode a set in order come to a new row group together: one reads it, the others wait for that.
 _READING = threading.Lock()
@@ -78,16 +79,14 @@ def read_huggingface(
     with Parquet(files[0]) as opened:
         schema = opened.schema
     features = _features(schema)
-    shaped = [field.name for field in schema if _holds_images(field.type)]
-    declared = {kind: [name for name in schema.names if _kind(features, name) == kind] for kind in _KINDS}
-    image = image_column or next(iter(declared["Image"] + shaped), "")
+    declared = {name: feature.get("_type") for name, feature in features.items()}
+    images = [name for name, kind in declared.items() if kind == "Image"]
+    images += [field.name for field in schema if _holds_images(field.type)]
+    image = image_column or next(iter(images), "")
     named = [name for name in _LABEL_NAMES if name in schema.names]
-    label = label_column or next(iter(named + declared["ClassLabel"]), "")
-    for what, column in (("image", image), ("label", label)):
-        if column not in schema.names:
-            raise ValueError(
-                f"{what}_column must be a column of {files[0]}, one of {', '.join(schema.names)}; got {column!r}"
-            )
+    label = label_column or next(iter(named + [name for name, kind in declared.items() if kind == "ClassLabel"]), "")
+    for what, column in (("image_column", image), ("label_column", label)):
+        check_name(what, column, schema.names, f"columns of {files[0]}")
     extra = [field.name for field in schema if pa.types.is_integer(field.type) and field.name != label]
     tables = [_read(file, [label, *extra], schema) for file in files]
     try:
@@ -109,7 +108,7 @@ def read_huggingface(
         root=folder,
         paths=tuple(paths),
         labels=labels,
-        class_names=_class_names(features, label, labels),
+        class_names=_class_names(features.get(label, {}).get("names"), label, labels),
         columns={name: column for name, column in numbers.items() if column is not None},
         name=folder.resolve().name,
         split=split,
@@ -120,8 +119,7 @@ def read_huggingface(
 
 def splits(folder: Path | str) -> tuple[str, ...]:
     """The splits that the folder's Parquet files name."""
-    found = {_split_of(path) for path in Path(folder).rglob("*.parquet")}
-    return tuple(sorted(found))
+    return tuple(sorted({_split_of(path) for path in Path(folder).rglob("*.parquet")}))
 
 
 def _files(folder: Path, split: str) -> list[Path]:
@@ -135,12 +133,7 @@ def _files(folder: Path, split: str) -> list[Path]:
     if len(parents) > 1:
         configurations = ", ".join(sorted(str(parent.relative_to(folder)) for parent in parents))
         raise ValueError(f"{folder} holds several configurations ({configurations}): give the folder of one of them")
-    _check_all_parts(files)
-    return files
-
-
-def _check_all_parts(files: Sequence[Path]) -> None:
-    """Reject `train-00000-of-00002.parquet` alone: half a split would pass for the whole."""
+    # Without `train-00001-of-00002.parquet` half a split would pass for the whole.
     parts: dict[str, list[re.Match[str]]] = {}
     for path in files:
         if match := _PART.match(path.stem):
@@ -151,6 +144,7 @@ def _check_all_parts(files: Sequence[Path]) -> None:
         if missing < int(count):
             name = f"{matches[0]['split']}-{missing:0{len(matches[0]['number'])}d}-of-{count}.parquet"
             raise FileNotFoundError(f"{files[0].with_name(name)} is not there, and its split has {int(count)} parts")
+    return files
 
 
 def _split_of(path: Path) -> str:
@@ -166,17 +160,13 @@ def _read(file: Path, columns: list[str], schema: pa.Schema) -> pa.Table:
         return opened.read(columns).replace_schema_metadata(None)
 
 
-def _features(schema: pa.Schema) -> Mapping[str, Any]:
+def _features(schema: pa.Schema) -> dict[str, dict[str, Any]]:
+    """What the metadata say of the columns, in the order of the columns."""
     try:
-        features = parse_json((schema.metadata or {}).get(b"huggingface", b"{}"))["info"]["features"]
+        features = dict(parse_json((schema.metadata or {}).get(b"huggingface", b"{}"))["info"]["features"])
     except (ValueError, KeyError, TypeError):
         return {}
-    return features if isinstance(features, dict) else {}
-
-
-def _kind(features: Mapping[str, Any], name: str) -> str:
-    feature = features.get(name)
-    return feature.get("_type", "") if isinstance(feature, dict) else ""
+    return {name: features[name] for name in schema.names if isinstance(features.get(name), dict)}
 
 
 def _holds_images(kind: pa.DataType) -> bool:
@@ -185,10 +175,9 @@ def _holds_images(kind: pa.DataType) -> bool:
     return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
 
 
-def _class_names(features: Mapping[str, Any], label: str, labels: Tensor) -> tuple[str, ...]:
-    feature = features.get(label)
-    if isinstance(feature, dict) and isinstance(feature.get("names"), list):
-        return tuple(str(name) for name in feature["names"])
+def _class_names(names: Any, label: str, labels: Tensor) -> tuple[str, ...]:
+    if isinstance(names, list):
+        return tuple(map(str, names))
     count = int(labels.max()) + 1 if len(labels) else 0
     if count > _MOST_CLASSES:
         raise ValueError(f"the column {label!r} must count classes from 0, or name them in the schema; got {count - 1}")
@@ -197,12 +186,10 @@ def _class_names(features: Mapping[str, Any], label: str, labels: Tensor) -> tup
 
 def _whole_numbers(column: pa.ChunkedArray) -> Tensor | None:
     """The numbers as int64; None where that cannot hold them: a hash, say."""
-    try:
-        signed = column.cast(pa.int64())
-    except pa.ArrowInvalid:
-        return None
-    # Hugging Face writes -1 where a test set's labels are withheld; a null says the same.
-    return torch.from_numpy(signed.fill_null(-1).to_numpy().astype(np.int64))
+    with contextlib.suppress(pa.ArrowInvalid):
+        # Hugging Face writes -1 where a test set's labels are withheld; a null says the same.
+        return torch.from_numpy(column.cast(pa.int64()).fill_null(-1).to_numpy().astype(np.int64))
+    return None
 
 
 @functools.lru_cache(maxsize=64)

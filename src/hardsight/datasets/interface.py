@@ -10,21 +10,22 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from hardsight.datasets import decoding
+from hardsight.datasets.formats import Fit, Size, decode, in_order
 from hardsight.files import LARGEST_IMAGE, check_unpacked, read_bytes
 from hardsight.files.inside import follow
 from hardsight.files.memory import ALWAYS
 from hardsight.names import check_name, unknown_name
 
-Size = int | tuple[int, int] | None
-Fit = Literal["crop", "squash"]
+# Images that are decoded ahead while loading, and the most pixels that one of them may have: 16 MiB each.
+_AHEAD, _AHEAD_PIXELS = 64, (1 << 24) // 3
+
 # typing.Self says the same, but the run-time check of annotations in the tests does not know it.
 _Kind = TypeVar("_Kind", bound="_Labelled")
 
@@ -101,11 +102,10 @@ class _Labelled(Dataset[tuple[Tensor, int, int]]):
     def subset(self: _Kind, indices: Tensor | Sequence[int]) -> _Kind:
         """The samples at `indices`, in that order; ids, domains and columns go with them."""
         chosen = torch.as_tensor(indices)
-        if chosen.dtype == torch.bool or (chosen.is_floating_point() and chosen.numel()):
-            raise ValueError(f"indices must be integers, for a mask mask.nonzero().squeeze(1); got {chosen.dtype}")
+        if chosen.ndim != 1 or (chosen.numel() and (chosen.dtype == torch.bool or chosen.is_floating_point())):
+            got = f"{chosen.dtype} {list(chosen.shape)}"
+            raise ValueError(f"indices must be a list of integers, for a mask mask.nonzero().squeeze(1); got {got}")
         chosen = chosen.to(torch.int64)
-        if chosen.ndim != 1:
-            raise ValueError(f"indices must be a list of positions; got shape {list(chosen.shape)}")
         _within("indices", chosen, len(self), lowest=0)
         return dataclasses.replace(self, **self._rows(chosen))
 
@@ -134,10 +134,8 @@ class ArrayDataset(_Labelled):
         pictures = self.images.dtype == torch.uint8 and self.images.ndim == 4
         points = self.images.dtype == torch.float32 and self.images.ndim == 2
         if not pictures and not points:
-            raise ValueError(
-                "images must be uint8 [N, C, H, W] or, for points, float32 [N, D]; "
-                f"got {self.images.dtype} {list(self.images.shape)}"
-            )
+            got = f"{self.images.dtype} {list(self.images.shape)}"
+            raise ValueError(f"images must be uint8 [N, C, H, W] or, for points, float32 [N, D]; got {got}")
         self._check(len(self.images))
 
     def __getitem__(self, index: int) -> tuple[Tensor, int, int]:
@@ -213,15 +211,12 @@ class FileDataset(_Labelled):
                 check_unpacked(f"{self.name} ({self.split})", wanted, packed, held=wanted)
                 images = torch.empty(len(source), *image.shape, dtype=torch.uint8)
             if image.shape != images.shape[1:]:
-                raise ValueError(
-                    f"size must be given because the images differ: {self.paths[index]} is {list(image.shape)}, "
-                    f"the first was {list(images.shape[1:])}"
-                )
+                got = f"{self.paths[index]} is {list(image.shape)}, the first was {list(images.shape[1:])}"
+                raise ValueError(f"size must be given because the images differ: {got}")
             images[len(kept)] = image
             kept.append(index)
         if images is None:
             raise ValueError(f"{self.name} ({self.split}) under {self.root} holds no image that can be read")
-        rows = _Labelled._rows(self, torch.tensor(kept))
         return ArrayDataset(
             images=images[: len(kept)],
             name=self.name,
@@ -229,7 +224,7 @@ class FileDataset(_Labelled):
             class_names=self.class_names,
             domain_names=self.domain_names,
             skipped=tuple(skipped),
-            **rows,
+            **_Labelled._rows(self, torch.tensor(kept)),
         )
 
     def unreadable(self, *, workers: int | None = None) -> tuple[Skipped, ...]:
@@ -239,9 +234,8 @@ class FileDataset(_Labelled):
     def _decoded(self, workers: int | None) -> Iterator[tuple[int, Tensor | Skipped]]:
         """Every image in order, decoded by several threads: Pillow releases the interpreter's lock while it decodes."""
         # What keeps its own size may be large: decoded when its turn comes, and not ahead of it.
-        most = _AHEAD_PIXELS if self.size is None else sys.maxsize
-        read = functools.partial(self.decode_or_skip, most=most)
-        images = decoding.in_order(read, range(len(self)), workers or min(8, os.cpu_count() or 1), _AHEAD)
+        read = functools.partial(self.decode_or_skip, most=_AHEAD_PIXELS if self.size is None else sys.maxsize)
+        images = in_order(read, range(len(self)), workers or min(8, os.cpu_count() or 1), _AHEAD)
         for index, image in enumerate(images):
             image = self.decode_or_skip(index) if image is None else image
             if image is not None:
@@ -251,9 +245,12 @@ class FileDataset(_Labelled):
     def decode_or_skip(self, index: int, most: int = sys.maxsize) -> Tensor | Skipped | None:
         """Image `index`, or why it cannot be had; None for one of more than `most` pixels."""
         try:
-            return decoding.decode(self.read_bytes(index), self.size, self.fit, most=most)
+            return decode(self.read_bytes(index), self.size, self.fit, most=most)
         except (OSError, ValueError) as error:
-            return Skipped(self.paths[index], _reason(error), int(self.ids[index]))
+            reason = "no such file" if isinstance(error, FileNotFoundError) else str(error)
+            if isinstance(error, OSError) and error.strerror and reason != "no such file":
+                reason = error.strerror.lower()
+            return Skipped(self.paths[index], reason, int(self.ids[index]))
 
     def _packed(self) -> int:
         """The bytes of all files."""
@@ -263,17 +260,6 @@ class FileDataset(_Labelled):
         return super()._rows(chosen) | {"paths": tuple(self.paths[i] for i in chosen.tolist())}
 
 
-# Images that are decoded ahead while loading, and the most pixels that one of them may have: 16 MiB each.
-_AHEAD, _AHEAD_PIXELS = 64, (1 << 24) // 3
-
-
 def _within(name: str, values: Tensor, count: int, *, lowest: int) -> None:
     if len(values) and (int(values.min()) < lowest or int(values.max()) >= count):
         raise ValueError(f"{name} must lie in [{lowest}, {count - 1}]; got {int(values.min())} to {int(values.max())}")
-
-
-def _reason(error: Exception) -> str:
-    """Why a file could not be read or decoded."""
-    if isinstance(error, FileNotFoundError):
-        return "no such file"
-    return error.strerror.lower() if isinstance(error, OSError) and error.strerror else str(error)

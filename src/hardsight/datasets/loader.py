@@ -14,9 +14,9 @@ import torch
 from jaxtyping import Integer, Shaped
 from torch import Tensor
 
-from hardsight.datasets import decoding
 from hardsight.datasets.augment import check_shift
 from hardsight.datasets.epochs import Batch, EpochLoader, EpochPlan, LoaderOptions
+from hardsight.datasets.formats import in_order
 from hardsight.datasets.interface import FileDataset, Skipped
 from hardsight.files import memory_left
 
@@ -37,15 +37,15 @@ class DeviceLoader(EpochLoader):
         device: torch.device | str | None = None,
         **options: Unpack[LoaderOptions],
     ) -> None:
-        _check_set(images, labels, ids)
-        super().__init__(
-            labels,
-            ids,
-            batch_size,
-            device=images.device if device is None else device,
-            channels=images.shape[1],
-            **options,
-        )
+        if images.dtype != torch.uint8 or images.ndim != 4:
+            raise TypeError(f"images must be uint8 [N, C, H, W]; got {images.dtype} {list(images.shape)}")
+        if not len(images):
+            raise ValueError("images must hold at least one image; got none")
+        for name, column in (("labels", labels), ("ids", ids)):
+            if column is not None and (column.ndim != 1 or len(column) != len(images)):
+                raise ValueError(f"{name} must be one an image, {len(images)}; got {list(column.shape)}")
+        device = images.device if device is None else device
+        super().__init__(labels, ids, batch_size, device=device, channels=images.shape[1], **options)
         check_shift(self.augmentation, *images.shape[2:])
         self.images = images.to(self.device).contiguous()
 
@@ -55,16 +55,6 @@ class DeviceLoader(EpochLoader):
 
     def _batches(self, plan: EpochPlan, first: int) -> Iterator[Batch]:
         return (self.batch(plan, index) for index in range(first, len(self)))
-
-
-def _check_set(images: Tensor, labels: Tensor, ids: Tensor | None) -> None:
-    if images.dtype != torch.uint8 or images.ndim != 4:
-        raise TypeError(f"images must be uint8 [N, C, H, W]; got {images.dtype} {list(images.shape)}")
-    if not len(images):
-        raise ValueError("images must hold at least one image; got none")
-    for name, column in (("labels", labels), ("ids", ids)):
-        if column is not None and (column.ndim != 1 or len(column) != len(images)):
-            raise ValueError(f"{name} must be one an image, {len(images)}; got {list(column.shape)}")
 
 
 class StreamingLoader(EpochLoader):
@@ -109,7 +99,7 @@ class StreamingLoader(EpochLoader):
         places = (place for share in shares for place in order[share])
         # While a batch is in use, `ahead` more are being decoded.
         further = 1 + self.ahead * max((share.stop - share.start for share in shares), default=0)
-        with contextlib.closing(decoding.in_order(self._read, places, self.workers, further)) as images:
+        with contextlib.closing(in_order(self._read, places, self.workers, further)) as images:
             for index, share in enumerate(shares, first):
                 yield self._gathered([next(images) for _ in order[share]], plan, index)
 
@@ -117,19 +107,15 @@ class StreamingLoader(EpochLoader):
         images = [image for image in read if isinstance(image, Tensor)]
         for image in images:
             if image.shape != images[0].shape:
-                raise ValueError(
-                    f"size must be given because the images differ; got {list(images[0].shape)} and {list(image.shape)}"
-                )
+                got = f"{list(images[0].shape)} and {list(image.shape)}"
+                raise ValueError(f"size must be given because the images differ; got {got}")
         size = self.files.size or (1, 1)
         empty = (0, 3, *((size, size) if isinstance(size, int) else size))
         pixels = torch.stack(images) if images else torch.empty(empty, dtype=torch.uint8)
         if self.device.type == "cuda":
             pixels = pixels.pin_memory().to(self.device, non_blocking=True)
-        kept = None
-        if len(images) < len(read):
-            kept = torch.tensor([n for n, image in enumerate(read) if isinstance(image, Tensor)], dtype=torch.int64)
-            kept = kept.to(self.device)
-        return self._finished(pixels, plan, index, kept)
+        kept = torch.tensor([isinstance(image, Tensor) for image in read], dtype=torch.bool).to(self.device)
+        return self._finished(pixels, plan, index, None if len(images) == len(read) else kept)
 
     def _read(self, place: int) -> Tensor | Skipped:
         """In a worker: one image, or why there is none."""

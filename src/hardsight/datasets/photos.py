@@ -1,17 +1,23 @@
-"""Photographs in class folders or published lists: the Office family, VisDA-17, PACS, Clothing1M.
+"""Photographs in class folders or published lists: the Office family, VisDA-17, PACS, Clothing1M, MARS.
 
 PACS: `<domain>/<class>/<file>` with the authors' lists `<domain>_{train,crossval}_kfold.txt` (labels from 1).
+MARS: `bbox_{train,test}/<identity>/<identity>C<camera>T<tracklet>F<frame>.jpg`. Its `info/` gives the frame order, the
+tracklets and which of them are queries; without it the tracklets come from the file names. Identity 00-1 is junk
+(label -1), 0000 a distractor.
 """
 
 import functools
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
+import numpy as np
 import torch
 
 from hardsight.datasets.folders import (
     collect,
+    images_below,
     of_domains,
     parse_list,
     read_domain_folders,
@@ -20,36 +26,14 @@ from hardsight.datasets.folders import (
     subfolders,
     text_lines,
 )
+from hardsight.datasets.formats import first_file, load_matlab
 from hardsight.datasets.interface import FileDataset, Size
+from hardsight.datasets.registry import source
 from hardsight.files import quoted
 from hardsight.names import check_name
 
-# https://github.com/VisionLearningGroup/taskcv-2017-public: labels 0 to 11 of the image lists.
-VISDA17_CLASSES = (
-    "aeroplane", "bicycle", "bus", "car", "horse", "knife",
-    "motorcycle", "person", "plant", "skateboard", "train", "truck",
-)  # fmt: skip
-
-
-# The domains of each set, and the names that their folders have in the public copies.
-_OFFICE: dict[str, dict[str, tuple[str, ...]]] = {
-    "office-caltech10": {
-        "amazon": ("amazon",),
-        "caltech10": ("caltech10", "caltech"),
-        "dslr": ("dslr",),
-        "webcam": ("webcam",),
-    },
-    "office31": {"amazon": ("amazon",), "dslr": ("dslr",), "webcam": ("webcam",)},
-    "office-home": {
-        "Art": ("Art",),
-        "Clipart": ("Clipart",),
-        "Product": ("Product",),
-        "Real World": ("Real World", "RealWorld", "Real_World"),
-    },
-}
-
-PACS_DOMAINS = ("art_painting", "cartoon", "photo", "sketch")
-PACS_CLASSES = ("dog", "elephant", "giraffe", "guitar", "horse", "house", "person")
+PACS_DOMAINS = tuple(source("pacs").domains)
+_MARS_FRAME = re.compile(r"(?P<identity>\d{4}|00-1)C(?P<camera>\d)T(?P<tracklet>\d{4})F(?P<frame>\d+)\.jpe?g")
 _PACS_LISTS = ("splits", "kfold", "pacs_label", ".", "..")
 
 
@@ -67,10 +51,13 @@ def _read_office(
     A domain's name is also a split. `lists` maps domains to image lists that are read instead; `prefix` is taken off
     the paths in them.
     """
-    folder, domains = Path(folder), _OFFICE[name]
+    folder, domains = Path(folder), source(name).domains
     check_name("split", split, ("all", *domains))
     chosen = tuple(domains) if split == "all" else (split,)
-    places = {domain: _place(folder, candidates) for domain, candidates in domains.items()}
+    places = {}
+    for domain, candidates in domains.items():
+        place = next((each for each in candidates if (folder / each).is_dir()), candidates[0])
+        places[domain] = f"{place}/images" if (folder / place / "images").is_dir() else place
     # The classes of every domain that is there: one domain read alone has the same label numbers.
     there = [folder / place for place in places.values() if (folder / place).is_dir()]
     classes = sorted({each for place in there for each in subfolders(place)})
@@ -101,42 +88,33 @@ def _named_by_lists(folder: Path, lists: Mapping[str, str], classes: Sequence[st
     for file in lists.values():
         for path, label in zip(*parse_list(folder / file, len(classes)), strict=True):
             folders[label].update([PurePosixPath(path).parent.name])
-    number_of: dict[str, int] = {}
-    for label, found in enumerate(folders):
-        for name in [name for name, _ in found.most_common(1) if name in classes]:
-            if name in number_of:
-                raise ValueError(
-                    f"lists must number each class folder once; {name} is both {number_of[name]} and {label}"
-                )
-            number_of[name] = label
-    left_over = iter([name for name in classes if name not in number_of])
-    name_of = {label: name for name, label in number_of.items()}
+    commonest = {label: name for label, found in enumerate(folders) for name, _ in found.most_common(1)}
+    name_of = {label: name for label, name in commonest.items() if name in classes}
+    twice = [name for name, count in Counter(name_of.values()).items() if count > 1]
+    if twice:
+        numbers = " and ".join(str(label) for label, name in name_of.items() if name == twice[0])
+        raise ValueError(f"lists must number each class folder once; {twice[0]} is both {numbers}")
+    left_over = iter([name for name in classes if name not in name_of.values()])
     return [name_of[label] if label in name_of else next(left_over) for label in range(len(classes))]
-
-
-def _place(folder: Path, candidates: Sequence[str]) -> str:
-    domain = next((each for each in candidates if (folder / each).is_dir()), candidates[0])
-    return f"{domain}/images" if (folder / domain / "images").is_dir() else domain
 
 
 def read_pacs(
     folder: Path | str, split: str = "all", *, domains: Sequence[str] = PACS_DOMAINS, size: Size = None
 ) -> FileDataset:
     """PACS: "all" reads the folders, "train" and "crossval" the authors' lists; `domains` may name some only."""
-    folder = Path(folder)
+    folder, classes = Path(folder), source("pacs").classes
     check_name("split", split, ("all", "train", "crossval"))
     unknown = [domain for domain in domains if domain not in PACS_DOMAINS]
     if unknown or not domains:
         raise ValueError(f"domains must be among {list(PACS_DOMAINS)}; got {list(domains)}")
     if split == "all":
         places = {domain: domain for domain in domains}
-        return read_domain_folders(folder, places, class_names=PACS_CLASSES, name="pacs", split=split, size=size)
+        return read_domain_folders(folder, places, class_names=classes, name="pacs", split=split, size=size)
     found = {}
     for domain in domains:
-        files = [folder / place / f"{domain}_{split}_kfold.txt" for place in _PACS_LISTS]
-        there = next((file for file in files if file.is_file()), files[0])
-        found[domain] = parse_list(there, len(PACS_CLASSES), first_label=1)
-    return of_domains(folder, found, PACS_CLASSES, name="pacs", split=split, size=size)
+        listed = first_file([folder / place / f"{domain}_{split}_kfold.txt" for place in _PACS_LISTS])
+        found[domain] = parse_list(listed, len(classes), first_label=1)
+    return of_domains(folder, found, classes, name="pacs", split=split, size=size)
 
 
 def read_visda17(folder: Path | str, split: str = "train", *, size: Size = None) -> FileDataset:
@@ -145,13 +123,12 @@ def read_visda17(folder: Path | str, split: str = "train", *, size: Size = None)
     Without a list, "train" and "validation" are read from their class folders.
     """
     check_name("split", split, ("train", "validation", "test"))
-    root = Path(folder) / split
-    listed = root / "image_list.txt"
+    listed, classes = Path(folder) / split / "image_list.txt", source("visda17").classes
     if listed.is_file():
-        return read_image_list(root, listed, class_names=VISDA17_CLASSES, name="visda17", split=split, size=size)
+        return read_image_list(listed.parent, listed, class_names=classes, name="visda17", split=split, size=size)
     if split == "test":
         raise FileNotFoundError(f"{listed} is not there, and the test images are not in class folders")
-    return read_image_folder(folder, split, class_names=VISDA17_CLASSES, name="visda17", size=size)
+    return read_image_folder(folder, split, class_names=classes, name="visda17", size=size)
 
 
 def read_clothing1m(folder: Path | str, split: str = "noisy_train", *, size: Size = None) -> FileDataset:
@@ -183,3 +160,81 @@ def read_clothing1m(folder: Path | str, split: str = "noisy_train", *, size: Siz
     return collect(
         folder, paths, labels, columns=columns, class_names=class_names, name="clothing1m", split=split, size=size
     )
+
+
+def read_mars(folder: Path | str, split: str = "train", *, size: Size = None) -> FileDataset:
+    """MARS frames; columns `tracklet`, `camera` and `identity`; labels count the identities of the split's half.
+
+    "train"; "test": every tracklet of the test half; "query": the authors' queries; "gallery": the rest of "test".
+    """
+    folder = Path(folder)
+    check_name("split", split, ("train", "query", "gallery", "test"))
+    half = "train" if split == "train" else "test"
+    listed, frames = folder / "info" / f"{half}_name.txt", folder / f"bbox_{half}"
+    if listed.is_file():
+        names = text_lines(listed)
+    else:
+        names = [Path(path).name for person in subfolders(frames) for path in images_below(frames, person)]
+    parsed: list[re.Match[str]] = []
+    for name in names:
+        if (match := _MARS_FRAME.fullmatch(name)) is None:
+            raise ValueError(f"a frame of {folder} must be named like 0001C1T0001F001.jpg; got {quoted(name)}")
+        parsed.append(match)
+    identity = np.array([-1 if part["identity"] == "00-1" else int(part["identity"]) for part in parsed])
+    camera = np.array([int(part["camera"]) for part in parsed])
+    tracklet = _tracklets(folder, half, names, parsed, identity, camera)
+    people = np.unique(identity[identity >= 0])
+    labels = np.where(identity < 0, -1, np.searchsorted(people, identity))
+    chosen = _chosen(folder, split, tracklet)
+    columns = {"tracklet": tracklet, "camera": camera, "identity": identity}
+    return collect(
+        folder,
+        [f"bbox_{half}/{parsed[index]['identity']}/{names[index]}" for index in chosen],
+        torch.from_numpy(labels[chosen]),
+        columns={key: torch.from_numpy(column[chosen]) for key, column in columns.items()},
+        class_names=tuple(f"{person:04d}" for person in people),
+        name="mars",
+        split=split,
+        size=size,
+    )
+
+
+def _tracklets(
+    folder: Path, half: str, names: list[str], parsed: list[re.Match[str]], identity: np.ndarray, camera: np.ndarray
+) -> np.ndarray:
+    """The number of each frame's tracklet; a table that disagrees with the file names is rejected."""
+    table = folder / "info" / f"tracks_{half}_info.mat"
+    if not table.is_file():
+        keys = [(part["identity"], part["camera"], part["tracklet"]) for part in parsed]
+        number_of = {key: number for number, key in enumerate(dict.fromkeys(keys))}
+        return np.array([number_of[key] for key in keys])
+    tracks = load_matlab(table, f"track_{half}_info").astype(np.int64)
+    if tracks.ndim != 2 or tracks.shape[1] != 4:
+        raise ValueError(f"{table} must hold [tracklets, 4]: first frame, last frame, identity, camera")
+    first, last = tracks[:, 0] - 1, tracks[:, 1]
+    if (first < 0).any() or (last > len(names)).any() or (first >= last).any():
+        raise ValueError(f"{table} must name frames 1 to {len(names)}, those of {half}_name.txt")
+    tracklet = np.full(len(names), -1)
+    for number, (start, stop) in enumerate(zip(first, last, strict=True)):
+        tracklet[start:stop] = number
+    if (tracklet < 0).any():
+        raise ValueError(f"{table} must give every frame a tracklet; {names[int((tracklet < 0).argmax())]} has none")
+    if (tracks[tracklet, 2] != identity).any() or (tracks[tracklet, 3] != camera).any():
+        wrong = int(((tracks[tracklet, 2] != identity) | (tracks[tracklet, 3] != camera)).argmax())
+        raise ValueError(f"{table} must agree with the file names; it does not for {names[wrong]}")
+    return tracklet
+
+
+def _chosen(folder: Path, split: str, tracklet: np.ndarray) -> np.ndarray:
+    if split in ("train", "test"):
+        return np.arange(len(tracklet))
+    table = folder / "info" / "query_IDX.mat"
+    if not table.is_file():
+        raise FileNotFoundError(f"{table} is not there, and only it says which tracklets are queries")
+    queries = load_matlab(table, "query_IDX").astype(np.int64).reshape(-1) - 1
+    if not len(queries):
+        raise ValueError(f"{table} must name at least one tracklet; it is empty")
+    wrong = queries[(queries < 0) | (queries > tracklet.max())]
+    if len(wrong):
+        raise ValueError(f"{table} must name tracklets 1 to {tracklet.max() + 1}; got {wrong[0] + 1}")
+    return np.isin(tracklet, queries, invert=split == "gallery").nonzero()[0]

@@ -29,16 +29,21 @@ class Source:
     layout: str
     md5: Mapping[str, str] = dataclasses.field(default_factory=dict)
     optional: Sequence[str] = ()
+    classes: tuple[str, ...] = ()
+    groups: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
+    domains: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
+
+    @classmethod
+    def of(cls, name: str, row: dict[str, Any]) -> "Source":
+        """From a row of the table."""
+        row = {"num_classes": None, "folders": (), "classes": ()} | row
+        row |= {key: tuple(row[key]) for key in ("folders", "classes")}
+        splits = {split: None if count < 0 else count for split, count in row["splits"].items()}
+        return cls(name=name, **row | {"splits": splits})
 
 
-def _source(name: str, row: Mapping[str, Any]) -> Source:
-    found = {"num_classes": None, "folders": ()} | dict(row)
-    splits = {split: None if count < 0 else count for split, count in row["splits"].items()}
-    return Source(name=name, **found | {"splits": splits, "folders": tuple(found["folders"])})
-
-
-_TABLE = Path(__file__).with_name("sources.toml")
-SOURCES = tuple(_source(name, row) for name, row in tomllib.loads(_TABLE.read_text(encoding="utf-8")).items())
+_TABLE = tomllib.loads(Path(__file__).with_name("sources.toml").read_text(encoding="utf-8"))
+SOURCES = tuple(Source.of(name, row) for name, row in _TABLE.items())
 
 
 def names() -> tuple[str, ...]:
@@ -48,9 +53,8 @@ def names() -> tuple[str, ...]:
 
 def source(name: str) -> Source:
     """What is known about a data set; "CIFAR-10" and "cifar10" are the same name."""
-    wanted = plain_name(name)
     for candidate in SOURCES:
-        if plain_name(candidate.name) == wanted:
+        if plain_name(candidate.name) == plain_name(name):
             return candidate
     raise unknown_name("name", name, names(), "data sets")
 
@@ -77,9 +81,7 @@ def load(
 def reader(known: Source) -> Callable[..., ArrayDataset | FileDataset]:
     """The function that reads a source; its module is imported only now."""
     module, function = known.reader.split(":")
-    read: Callable[..., ArrayDataset | FileDataset] = getattr(
-        importlib.import_module(f"hardsight.datasets.{module}"), function
-    )
+    read: Callable[..., Any] = getattr(importlib.import_module(f"hardsight.datasets.{module}"), function)
     return read
 
 
@@ -88,9 +90,7 @@ def data_root(root: Path | str | None, known: Source) -> Path:
     chosen = root if root is not None else os.environ.get(ROOT_VARIABLE)
     if not chosen:
         content = "the images" if known.folders == (".",) else known.folders[0]
-        raise ValueError(
-            f"${ROOT_VARIABLE} must be set, or root given, to the folder that holds {content}; got neither"
-        )
+        raise ValueError(f"${ROOT_VARIABLE} must be set, or root given, to the folder that holds {content}")
     return Path(chosen).expanduser()
 
 
@@ -102,10 +102,8 @@ def find(known: Source, root: Path) -> Path:
     if known.folders == (".",):
         raise FileNotFoundError(f"the folder {root} is {'a file' if root.exists() else 'not there'}")
     looked = " or ".join(str(root / folder) for folder in known.folders)
-    raise FileNotFoundError(
-        f"{known.name} was looked for in {looked} and is not there: "
-        f"pass root= or set ${ROOT_VARIABLE} to the folder that holds it"
-    )
+    remedy = f"pass root= or set ${ROOT_VARIABLE} to the folder that holds it"
+    raise FileNotFoundError(f"{known.name} was looked for in {looked} and is not there: {remedy}")
 
 
 def describe(known: Source) -> dict[str, Any]:
@@ -165,39 +163,31 @@ def _state(known: Source, root: Path, decode: bool) -> State:
         return State(known.name, "absent", None, (), {})
     splits, missing = [], 0
     for split, expected in known.splits.items():
+        found, problem = None, None
         try:
-            found, problem = _read(known, folder, split, expected, decode)
+            samples = reader(known)(folder, split)
+            found, skipped = len(samples), samples.skipped
+            if decode and isinstance(samples, FileDataset):
+                skipped += samples.unreadable()
+            if skipped:
+                problem = f"{len(skipped)} files cannot be used, the first {skipped[0]}"
+            elif expected not in (None, found):
+                problem = f"{found} samples instead of {expected}"
         except FileNotFoundError as error:
             missing += 1
             if split in known.optional:
                 continue
-            found, problem = None, str(error)
+            problem = str(error)
         except (ValueError, OSError) as error:
-            found, problem = None, str(error)
+            problem = str(error)
         splits.append(SplitState(split, found, expected, problem))
     state: Completeness = "incomplete" if any(split.problem for split in splits) else "complete"
     if missing == len(known.splits):
         state = "absent"
-    return State(known.name, state, str(folder), tuple(splits), _checksums(known, folder))
-
-
-def _read(known: Source, folder: Path, split: str, expected: int | None, decode: bool) -> tuple[int | None, str | None]:
-    samples = reader(known)(folder, split)
-    if isinstance(samples, FileDataset):
-        skipped = samples.skipped + (samples.unreadable() if decode else ())
-        if skipped:
-            return len(samples), f"{len(skipped)} files cannot be used, the first {skipped[0]}"
-    if expected is not None and len(samples) != expected:
-        return len(samples), f"{len(samples)} samples instead of {expected}"
-    return len(samples), None
-
-
-def _checksums(known: Source, folder: Path) -> dict[str, Agreement]:
-    found: dict[str, Agreement] = {}
-    for name, published in known.md5.items():
-        if (folder / name).is_file():
-            with (folder / name).open("rb") as file:
-                # MD5 is what the publishers give: it finds accidents, not forgeries.
-                digest = hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
-            found[name] = "match" if digest == published else "differs"
-    return found
+    checksums: dict[str, Agreement] = {}
+    for name in filter(lambda name: (folder / name).is_file(), known.md5):
+        with (folder / name).open("rb") as file:
+            # MD5 is what the publishers give: it finds accidents, not forgeries.
+            digest = hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
+        checksums[name] = "match" if digest == known.md5[name] else "differs"
+    return State(known.name, state, str(folder), tuple(splits), checksums)

@@ -7,7 +7,6 @@ count does not divide). Hardness is larger where a sample is harder; `hardness_f
 """
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import Literal
 
@@ -22,7 +21,7 @@ from hardsight.validation import check_classes, check_finite
 Pacing = Literal["linear", "root"]
 
 
-class EpochSampler(Sampler[int], ABC):
+class EpochSampler(Sampler[int]):
     """What all of them share: the epoch, the seed, the share of one process. `order` is the whole epoch."""
 
     def __init__(self, *, seed: int = 0, processes: int = 1, rank: int = 0) -> None:
@@ -37,19 +36,19 @@ class EpochSampler(Sampler[int], ABC):
             raise ValueError(f"epoch must not be negative; got {epoch!r}")
         self.epoch = epoch
 
-    @abstractmethod
     def order(self, epoch: int) -> Int[Tensor, "drawn"]:
-        """Positions of one epoch, for all processes together."""
+        """Positions of one epoch, for all processes together: those that it admits, shuffled."""
+        admitted = self._admitted(epoch)
+        return admitted[torch.randperm(len(admitted), generator=self._generator(epoch))]
+
+    def _admitted(self, epoch: int) -> Tensor:
+        raise NotImplementedError
 
     def __iter__(self) -> Iterator[int]:
         return iter(self._own(self.order(self.epoch)).tolist())
 
     def __len__(self) -> int:
-        return math.ceil(self._size(self.epoch) / self.processes)
-
-    @abstractmethod
-    def _size(self, epoch: int) -> int:
-        """How many positions `order(epoch)` holds, without drawing them."""
+        return math.ceil(len(self._admitted(self.epoch)) / self.processes)
 
     def _own(self, order: Tensor) -> Tensor:
         each = math.ceil(len(order) / self.processes)
@@ -70,21 +69,15 @@ class HardMiningSampler(EpochSampler):
         processes: int = 1, rank: int = 0,
     ) -> None:  # fmt: skip
         super().__init__(seed=seed, processes=processes, rank=rank)
-        _check_hardness(hardness)
+        _check_rows("hardness", hardness)
         if not 0 < share <= 1 or not 0 <= skip < 1 or share + skip > 1 + 1e-12:
-            raise ValueError(
-                f"share and skip must be shares of the samples and at most 1 together; got {share}, {skip}"
-            )
+            raise ValueError(f"share and skip must be shares and at most 1 together; got {share}, {skip}")
         hardest_first = hardness.cpu().argsort(descending=True, stable=True)
         start = count_of(skip, len(hardness), math.floor)
         self.chosen = hardest_first[start : start + count_of(share, len(hardness), math.ceil)]
 
-    def order(self, epoch: int) -> Int[Tensor, "drawn"]:
-        """The chosen samples, shuffled."""
-        return _shuffled(self.chosen, self._generator(epoch))
-
-    def _size(self, epoch: int) -> int:
-        return len(self.chosen)
+    def _admitted(self, epoch: int) -> Tensor:
+        return self.chosen
 
 
 class CurriculumSampler(EpochSampler):
@@ -99,14 +92,16 @@ class CurriculumSampler(EpochSampler):
         labels: Int[Tensor, "samples"] | None = None, seed: int = 0, processes: int = 1, rank: int = 0,
     ) -> None:  # fmt: skip
         super().__init__(seed=seed, processes=processes, rank=rank)
-        _check_hardness(hardness)
+        _check_rows("hardness", hardness)
         if epochs < 1:
             raise ValueError(f"epochs must be at least 1, the epoch from which all samples are drawn; got {epochs!r}")
         if not 0 < start <= 1:
             raise ValueError(f"start must lie in (0, 1], the share of the first epoch; got {start!r}")
         check_name("pacing", pacing, ("linear", "root"))
         self.epochs, self.start, self.pacing = epochs, start, pacing
-        self.easiest_first = _easiest_first(hardness.cpu(), None if labels is None else labels.cpu())
+        self.easiest_first = hardness.cpu().argsort(stable=True)
+        if labels is not None:
+            self.easiest_first = _balanced(self.easiest_first, labels.cpu())
 
     def share(self, epoch: int) -> float:
         """The share of the samples that epoch draws from, in [start, 1]."""
@@ -115,13 +110,8 @@ class CurriculumSampler(EpochSampler):
             return self.start + (1 - self.start) * progress
         return math.sqrt(self.start**2 + (1 - self.start**2) * progress)
 
-    def order(self, epoch: int) -> Int[Tensor, "drawn"]:
-        """The easiest share, shuffled."""
-        return _shuffled(self.easiest_first[: self._size(epoch)], self._generator(epoch))
-
-    def _size(self, epoch: int) -> int:
-        # Past the rounding of the share: 0.2 + 0.8 must mean all of them.
-        return min(len(self.easiest_first), count_of(self.share(epoch), len(self.easiest_first), math.ceil))
+    def _admitted(self, epoch: int) -> Tensor:
+        return self.easiest_first[: count_of(self.share(epoch), len(self.easiest_first), math.ceil)]
 
 
 class SelfPacedSampler(EpochSampler):
@@ -147,20 +137,17 @@ class SelfPacedSampler(EpochSampler):
 
     def update(self, hardness: Float[Tensor, "samples"]) -> None:
         """Take the hardness as it is now; all processes must be given the same."""
-        _check_hardness(hardness)
+        _check_rows("hardness", hardness)
         if len(hardness) != self.samples:
-            raise ValueError(
-                f"hardness must be one number for each of the {self.samples} samples; got {list(hardness.shape)}"
-            )
+            raise ValueError(f"hardness must be one number for each of {self.samples} samples; got {len(hardness)}")
         self.hardness = hardness.detach().cpu()
 
     def order(self, epoch: int) -> Int[Tensor, "drawn"]:
-        """The admitted samples, easiest first or shuffled."""
-        admitted = self.hardness.argsort(stable=True)[: self._size(epoch)]
-        return _shuffled(admitted, self._generator(epoch)) if self.shuffle else admitted
+        return super().order(epoch) if self.shuffle else self._admitted(epoch)
 
-    def _size(self, epoch: int) -> int:
-        return max(self.minimum, int((self.hardness < self.threshold + self.growth * epoch).sum()))
+    def _admitted(self, epoch: int) -> Tensor:
+        easy = int((self.hardness < self.threshold + self.growth * epoch).sum())
+        return self.hardness.argsort(stable=True)[: max(self.minimum, easy)]
 
 
 class ImportanceSampler(EpochSampler):
@@ -176,7 +163,7 @@ class ImportanceSampler(EpochSampler):
         processes: int = 1, rank: int = 0,
     ) -> None:  # fmt: skip
         super().__init__(seed=seed, processes=processes, rank=rank)
-        _check_hardness(importance)
+        _check_rows("importance", importance)
         if bool((importance < 0).any()):
             raise ValueError(f"importance must not be negative, a share of the draws; got {float(importance.min()):g}")
         if not 0 <= uniform <= 1:
@@ -184,12 +171,13 @@ class ImportanceSampler(EpochSampler):
         if draws is not None and draws < 1:
             raise ValueError(f"draws must be at least 1, the samples of an epoch; got {draws!r}")
         self.draws = len(importance) if draws is None else draws
-        self.probabilities = _mixed(importance.detach().cpu().double(), uniform)
+        # Scaled first: a sum of huge importances overflows where the shares do not.
+        scaled = importance.detach().cpu().double()
+        scaled = scaled / scaled.max().clamp(min=torch.finfo(torch.float64).tiny)
+        shares = scaled / scaled.sum() if scaled.sum() > 0 else torch.full_like(scaled, 1 / len(scaled))
+        self.probabilities = (1 - uniform) * shares + uniform / len(scaled)
         if bool((self.probabilities == 0).any()):
-            raise ValueError(
-                "uniform must be positive where an importance is zero, or too small beside the largest to be a share "
-                "of the draws: that sample is never drawn"
-            )
+            raise ValueError("uniform must be positive where an importance is zero or next to it: it is never drawn")
 
     @property
     def weights(self) -> Float[Tensor, "samples"]:
@@ -202,8 +190,8 @@ class ImportanceSampler(EpochSampler):
         uniform = torch.rand(self.draws, generator=self._generator(epoch), dtype=torch.float64) * cumulative[-1]
         return torch.searchsorted(cumulative, uniform, right=True).clamp(max=len(cumulative) - 1)
 
-    def _size(self, epoch: int) -> int:
-        return self.draws
+    def __len__(self) -> int:
+        return math.ceil(self.draws / self.processes)
 
 
 class ClassBalancedSampler(EpochSampler):
@@ -216,24 +204,15 @@ class ClassBalancedSampler(EpochSampler):
     """
 
     def __init__(
-        self,
-        labels: Int[Tensor, "samples"],
-        *,
-        classes_per_batch: int,
-        samples_per_class: int,
-        seed: int = 0,
-        processes: int = 1,
-        rank: int = 0,
-    ) -> None:
+        self, labels: Int[Tensor, "samples"], *, classes_per_batch: int, samples_per_class: int, seed: int = 0,
+        processes: int = 1, rank: int = 0,
+    ) -> None:  # fmt: skip
         super().__init__(seed=seed, processes=processes, rank=rank)
-        if labels.ndim != 1 or len(labels) == 0:
-            raise ValueError(f"labels must be one class for each of at least 1 sample; got {list(labels.shape)}")
+        _check_rows("labels", labels)
         check_classes("labels", labels)
         found, counts = labels.cpu().unique(return_counts=True)
         if not 1 <= classes_per_batch <= len(found):
-            raise ValueError(
-                f"classes_per_batch must lie in [1, {len(found)}], the classes there are; got {classes_per_batch!r}"
-            )
+            raise ValueError(f"classes_per_batch must lie in [1, {len(found)}]; got {classes_per_batch!r}")
         if samples_per_class < 1:
             raise ValueError(f"samples_per_class must be at least 1; got {samples_per_class!r}")
         self.classes_per_batch, self.samples_per_class = classes_per_batch, samples_per_class
@@ -242,11 +221,24 @@ class ClassBalancedSampler(EpochSampler):
         self.members = labels.cpu().argsort(stable=True).split(counts.tolist())
 
     def order(self, epoch: int) -> Int[Tensor, "drawn"]:
-        """All batches of an epoch, one after the other."""
         generator = self._generator(epoch)
-        turns = self._turns(generator)
+        # Which classes each batch holds [batches, classes_per_batch]: rounds of all classes, none twice in one.
+        waiting: list[int] = []
+        batches = []
+        for _ in range(self.batches):
+            if len(waiting) < self.classes_per_batch:
+                # A new round; classes still waiting from the last one go first and not twice into this batch.
+                fresh = torch.randperm(len(self.members), generator=generator).tolist()
+                left = set(waiting)
+                waiting += [one for one in fresh if one not in left] + [one for one in fresh if one in left]
+            batches.append(waiting[: self.classes_per_batch])
+            waiting = waiting[self.classes_per_batch :]
+        turns = torch.tensor(batches)
         needed = torch.bincount(turns.flatten(), minlength=len(self.members)) * self.samples_per_class
-        supply = [_cycle(own, many, generator) for own, many in zip(self.members, needed.tolist(), strict=True)]
+        supply = []
+        for own, count in zip(self.members, needed.tolist(), strict=True):
+            rounds = [own[torch.randperm(len(own), generator=generator)] for _ in range(math.ceil(count / len(own)))]
+            supply.append(torch.cat([*rounds, own[:0]])[:count])
         # Class after class, the supply is in the order of each class's turns; here it goes back to the turns' own.
         in_turns = turns.flatten().argsort(stable=True)
         order = torch.empty(len(in_turns), self.samples_per_class, dtype=torch.int64)
@@ -260,24 +252,6 @@ class ClassBalancedSampler(EpochSampler):
     def __len__(self) -> int:
         return math.ceil(self.batches / self.processes) * self.batch_size
 
-    def _size(self, epoch: int) -> int:
-        return self.batches * self.batch_size
-
-    def _turns(self, generator: torch.Generator) -> Tensor:
-        """Which classes each batch holds [batches, classes_per_batch]: rounds of all classes, none twice in one."""
-        classes = len(self.members)
-        waiting: list[int] = []
-        turns = []
-        for _ in range(self.batches):
-            if len(waiting) < self.classes_per_batch:
-                # A new round; classes still waiting from the last one go first and not twice into this batch.
-                fresh = torch.randperm(classes, generator=generator).tolist()
-                left = set(waiting)
-                waiting += [one for one in fresh if one not in left] + [one for one in fresh if one in left]
-            turns.append(waiting[: self.classes_per_batch])
-            waiting = waiting[self.classes_per_batch :]
-        return torch.tensor(turns)
-
 
 def count_of(share: float, samples: int, rounded: Callable[[float], int]) -> int:
     """A share of the samples as a number of them, past the rounding of the product: 0.07 of 100 is 7, not above it."""
@@ -286,21 +260,10 @@ def count_of(share: float, samples: int, rounded: Callable[[float], int]) -> int
     return whole if math.isclose(product, whole, rel_tol=1e-12) else rounded(product)
 
 
-def _mixed(importance: Tensor, uniform: float) -> Tensor:
-    # Scaled first: a sum of huge importances overflows where the shares do not.
-    scaled = importance / importance.max().clamp(min=torch.finfo(torch.float64).tiny)
-    total = scaled.sum()
-    shares = scaled / total if total > 0 else torch.full_like(scaled, 1 / len(scaled))
-    return (1 - uniform) * shares + uniform / len(scaled)
-
-
-def _easiest_first(hardness: Tensor, labels: Tensor | None) -> Tensor:
-    """Positions by hardness; with labels by the place within the class, so that every prefix is balanced."""
-    order = hardness.argsort(stable=True)
-    if labels is None:
-        return order
-    if labels.shape != hardness.shape:
-        raise ValueError(f"labels must be one for each of the {len(hardness)} samples; got {list(labels.shape)}")
+def _balanced(order: Tensor, labels: Tensor) -> Tensor:
+    """An order by the place within the class, so that every prefix of it is balanced."""
+    if labels.shape != order.shape:
+        raise ValueError(f"labels must be one for each of the {len(order)} samples; got {list(labels.shape)}")
     check_classes("labels", labels)
     grouped = order[labels[order].argsort(stable=True)]
     sizes = torch.unique_consecutive(labels[grouped], return_counts=True)[1]
@@ -310,18 +273,7 @@ def _easiest_first(hardness: Tensor, labels: Tensor | None) -> Tensor:
     return grouped[share.argsort(stable=True)]
 
 
-def _shuffled(positions: Tensor, generator: torch.Generator) -> Tensor:
-    return positions[torch.randperm(len(positions), generator=generator)]
-
-
-def _check_hardness(hardness: Tensor) -> None:
-    if hardness.ndim != 1 or len(hardness) == 0:
-        raise ValueError(f"hardness must be one number for each of at least 1 sample; got {list(hardness.shape)}")
-    check_finite("hardness", hardness)
-
-
-def _cycle(members: Tensor, count: int, generator: torch.Generator) -> Tensor:
-    """`count` members, shuffled rounds one after the other."""
-    rounds = math.ceil(count / len(members))
-    drawn = [members[torch.randperm(len(members), generator=generator)] for _ in range(rounds)]
-    return torch.cat(drawn)[:count] if drawn else members[:0]
+def _check_rows(name: str, values: Tensor) -> None:
+    if values.ndim != 1 or len(values) == 0:
+        raise ValueError(f"{name} must be one number for each of at least 1 sample; got {list(values.shape)}")
+    check_finite(name, values)

@@ -12,8 +12,8 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from hardsight.datasets.decoding import in_order
 from hardsight.datasets.folders import collect, images_below, read_domain_folders, read_image_folder, subfolders
+from hardsight.datasets.formats import in_order
 from hardsight.datasets.huggingface import read_huggingface, splits
 from hardsight.datasets.interface import ArrayDataset, FileDataset
 from hardsight.datasets.registry import SOURCES, Source, find, reader, source

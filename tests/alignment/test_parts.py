@@ -1,6 +1,6 @@
 """Resamples of a part of very many samples tell the spread that resamples of all of them have."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 import pytest
@@ -66,13 +66,17 @@ def test_scores_share_their_draws_and_a_seed_gives_the_same_bits(method: str, ma
 
 
 @pytest.mark.usefixtures("small")
-@pytest.mark.parametrize(("method", "name"), [("spearman", "pearson"), ("kendall", "kendall")])
+@pytest.mark.parametrize("method", RANKS)
 def test_a_resample_costs_what_a_part_costs(
-    method: str, name: str, make_columns: Callable, monkeypatch: pytest.MonkeyPatch
+    method: str, make_columns: Callable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     score, human = make_columns(1500, ties=True)
-    sizes, coefficient = [], getattr(bootstrap, name)
-    monkeypatch.setattr(bootstrap, name, lambda x, y: sizes.append(len(x)) or coefficient(x, y))
+    sizes, coefficients = [], bootstrap._coefficients
+
+    def watched(scores: np.ndarray, human: np.ndarray, method: str, draws: Iterable[np.ndarray]) -> np.ndarray:
+        return coefficients(scores, human, method, (sizes.append(len(rows)) or rows for rows in draws))
+
+    monkeypatch.setattr(bootstrap, "_coefficients", watched)
     draw(score[None], human, method, 20)
     assert sizes == [250] * 20
 

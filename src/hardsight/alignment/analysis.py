@@ -78,11 +78,18 @@ def align_scores(
         correct = as_values("correct", correct)
         if len(correct) != len(people) or not np.isfinite(correct).all():
             raise ValueError(f"correct must be 1 or 0 for each of {len(people)} samples; got {len(correct)} values")
-    edges = _edges(people) if edges is None else tuple(edges)
+    if edges is None:
+        # The paper's five bins for a frequency, five equal ones for anything else; of values a rounding apart fewer.
+        equal = tuple(np.unique(equal_edges(people.min(), people.max(), len(FIVE_BINS) - 1)).tolist())
+        edges = FIVE_BINS if human_range(people) == (0.0, 1.0) else equal
     classes = None if labels is None else as_groups(labels, len(people))
     drawn = {each: plan.draw(each) for each in METHODS}
     matrix = correlation_matrix([*data.scores, people], method)
     strongest = sorted(range(len(scores)), key=lambda at: -matrix[-1, at])
+    agreement = None
+    if len(scores) > 1:
+        found = rank_agreement(dict(zip(data.names, data.scores, strict=True)), method, matrix=matrix[:-1, :-1])
+        agreement = asdict(found) | {"matrix": found.matrix.tolist(), "names": list(found.names)}
     return {
         "n": len(people),
         "method": method,
@@ -98,7 +105,7 @@ def align_scores(
         },
         "classes": None if classes is None else _grouped(plan, classes),
         "coarse": None if classes is None or coarse_of is None else _grouped(plan, coarse_groups(classes, coarse_of)),
-        "agreement": _agreement(data, method, matrix[:-1, :-1]) if len(scores) > 1 else None,
+        "agreement": agreement,
     }
 
 
@@ -137,14 +144,6 @@ def disagreements(
             ]
         found[name] = sides
     return found
-
-
-def _edges(human: np.ndarray) -> tuple[float, ...]:
-    """The paper's five bins for a frequency, five equal ones over the range for anything else."""
-    if human_range(human) == (0.0, 1.0):
-        return FIVE_BINS
-    # Values that differ by a few roundings have fewer edges between them.
-    return tuple(np.unique(equal_edges(human.min(), human.max(), len(FIVE_BINS) - 1)).tolist())
 
 
 def _of_score(
@@ -215,13 +214,7 @@ def _grouped(plan: _Plan, groups: Sequence[Group]) -> dict[str, list[dict[str, A
         if drawn is not None:
             for place, at in enumerate(usable):
                 found[at]["correlation"]["interval"] = asdict(drawn.interval(place, level=plan.level))
+        name_of = {"group": list(group.name) if isinstance(group.name, tuple) else group.name}
         for name, one in zip(data.names, found, strict=True):
-            grouped[name].append(
-                one | {"group": list(one["group"]) if isinstance(one["group"], tuple) else one["group"]}
-            )
+            grouped[name].append(one | name_of)
     return grouped
-
-
-def _agreement(data: Turned, method: str, matrix: np.ndarray) -> dict[str, Any]:
-    found = rank_agreement(dict(zip(data.names, data.scores, strict=True)), method, matrix=matrix)
-    return asdict(found) | {"matrix": found.matrix.tolist(), "names": list(found.names)}

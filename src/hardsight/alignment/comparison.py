@@ -62,7 +62,8 @@ def fisher_z_test(
     n_second = n_first if n_second is None else n_second
     _check(min(n_first, n_second), first, second)
     spread = math.sqrt(1 / (n_first - 3) + 1 / (n_second - 3))
-    return _z_test((math.atanh(first) - math.atanh(second)) / spread, alternative)
+    statistic = (math.atanh(first) - math.atanh(second)) / spread
+    return ZTest(statistic, normal_p(statistic, alternative))
 
 
 def steiger_test(first: float, second: float, between: float, n: int, *, alternative: str = "two-sided") -> ZTest:
@@ -125,10 +126,8 @@ def compared(
 ) -> Comparison:
     """The same from coefficients that are known already."""
     fisher = fisher_z_test(first, second, n)
-    steiger = meng = None
-    if method != "kendall":
-        steiger = steiger_test(first, second, between, n)
-        meng = meng_rosenthal_rubin_test(first, second, between, n)
+    steiger = None if method == "kendall" else steiger_test(first, second, between, n)
+    meng = None if method == "kendall" else meng_rosenthal_rubin_test(first, second, between, n)
     return Comparison(method, first, second, between, n, fisher, steiger, meng, interval)
 
 
@@ -137,24 +136,20 @@ def holm(p_values: Sequence[float]) -> list[float]:
     for p_value in p_values:
         if not 0 <= p_value <= 1:
             raise ValueError(f"p_values must lie in [0, 1]; got {p_value!r}")
-    adjusted, largest = [0.0] * len(p_values), 0.0
-    for place, at in enumerate(sorted(range(len(p_values)), key=lambda index: p_values[index])):
-        largest = max(largest, min(1.0, (len(p_values) - place) * p_values[at]))
-        adjusted[at] = largest
-    return adjusted
-
-
-def _z_test(statistic: float, alternative: str) -> ZTest:
-    return ZTest(statistic, normal_p(statistic, alternative))
+    order, adjusted = np.argsort(p_values, kind="stable"), np.empty(len(p_values))
+    times = np.arange(len(p_values), 0, -1)
+    adjusted[order] = np.maximum.accumulate(np.minimum(1.0, times * np.asarray(p_values)[order]))
+    found: list[float] = adjusted.tolist()
+    return found
 
 
 def _of_dependent(first: float, second: float, variance: float, alternative: str) -> ZTest:
     """The difference over its standard error; of two scores that rank alike, both are nothing but rounding."""
     difference = math.atanh(first) - math.atanh(second)
-    if abs(difference) < 1e-12:
-        return _z_test(0.0, alternative)
-    over = difference / math.sqrt(variance) if variance > 0 else math.copysign(math.inf, difference)
-    return _z_test(over, alternative)
+    statistic = 0.0
+    if abs(difference) >= 1e-12:
+        statistic = difference / math.sqrt(variance) if variance > 0 else math.copysign(math.inf, difference)
+    return ZTest(statistic, normal_p(statistic, alternative))
 
 
 def _check(n: int, first: float, second: float, between: float | None = None) -> None:
@@ -170,10 +165,8 @@ def _check(n: int, first: float, second: float, between: float | None = None) ->
     # Three correlations of the same columns bound each other; past the bounds a test would be surest of all.
     middle, reach = first * second, math.sqrt((1 - first**2) * (1 - second**2))
     if abs(between - middle) > reach + _PRINTED:
-        raise ValueError(
-            f"between must lie in [{middle - reach:.3f}, {middle + reach:.3f}], as first and second of the same "
-            f"samples leave it, all three with their signs; got {between!r}"
-        )
+        bounds = f"[{middle - reach:.3f}, {middle + reach:.3f}], as first and second leave it, all three signed"
+        raise ValueError(f"between must lie in {bounds}; got {between!r}")
 
 
 @dataclass(frozen=True)
@@ -200,23 +193,19 @@ def rank_agreement(
     Turn the scores one way first (larger is harder, say): W of two opposite rankings is 0. `matrix`: the correlations,
     where they are known already.
     """
+    from scipy.special import chdtrc
+
     check_options(method)
     if len(scores) < 2:
         raise ValueError(f"scores must name at least 2 rankings to compare; got {len(scores)}")
     columns = as_pairs(**{str(name): values for name, values in scores.items()})
     matrix = correlation_matrix(columns, method) if matrix is None else matrix
-    w, p_value = _concordance(np.stack([ranks(column) for column in columns]))
-    return RankAgreement(tuple(map(str, scores)), method, matrix, w, p_value, len(columns[0]))
-
-
-def _concordance(ranked: Float[np.ndarray, "rankings samples"]) -> tuple[float, float]:
-    """12 S / (m^2 (n^3 - n) - m T), T the sum of t^3 - t over all ties of t samples (Kendall and Smith, 1939)."""
-    from scipy.special import chdtrc
-
+    ranked = np.stack([ranks(column) for column in columns])
     rankings, samples = ranked.shape
-    totals = ranked.sum(0)
-    spread = float(((totals - totals.mean()) ** 2).sum())
+    spread = float(((ranked.sum(0) - ranked.sum(0).mean()) ** 2).sum())
     tied = np.concatenate([np.unique(row, return_counts=True)[1] for row in ranked]).astype(np.float64)
+    # 12 S / (m^2 (n^3 - n) - m T), T the sum of t^3 - t over all ties of t samples (Kendall and Smith, 1939).
     w = 12 * spread / (rankings**2 * (float(samples) ** 3 - samples) - rankings * float((tied**3 - tied).sum()))
     w = min(1.0, max(0.0, w))
-    return w, float(chdtrc(samples - 1, rankings * (samples - 1) * w))
+    p_value = float(chdtrc(samples - 1, rankings * (samples - 1) * w))
+    return RankAgreement(tuple(map(str, scores)), method, matrix, w, p_value, samples)

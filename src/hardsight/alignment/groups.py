@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -87,10 +87,8 @@ def coarse_groups(fine: Sequence[Group], coarse_of: Mapping[Any, Any]) -> list[G
     """The coarse classes of these fine ones, those of many fine classes first."""
     missing = [group.name for group in fine if group.name not in coarse_of]
     if missing:
-        raise ValueError(
-            f"coarse_of must name a coarse class for every label; {len(missing)} of {len(fine)} are missing, "
-            f"first {missing[0]!r}"
-        )
+        lacking = f"{len(missing)} of {len(fine)} are missing, first {missing[0]!r}"
+        raise ValueError(f"coarse_of must name a coarse class for every label; {lacking}")
     found = [
         Group(name, np.sort(np.concatenate([fine[at].rows for at in members])), len(members))
         for name, members, _ in as_groups([coarse_of[group.name] for group in fine], len(fine))
@@ -100,14 +98,12 @@ def coarse_groups(fine: Sequence[Group], coarse_of: Mapping[Any, Any]) -> list[G
 
 def correlate_within(group: Group, x: np.ndarray, y: np.ndarray, method: str, **options: Any) -> GroupCorrelation:
     """The correlation inside a group; a group may be small or constant without the data being bad."""
-    correlation = reason = None
+    found = GroupCorrelation(group.name, len(group.rows), None, None, group.fine_classes)
     try:
         score, human = as_pairs(score=x[group.rows], human=y[group.rows])
     except ValueError as problem:
-        reason = str(problem)
-    else:
-        correlation = correlate(score, human, method, **options)
-    return GroupCorrelation(group.name, len(group.rows), correlation, reason, group.fine_classes)
+        return replace(found, reason=str(problem))
+    return replace(found, correlation=correlate(score, human, method, **options))
 
 
 def scale_linearly(values: Any) -> Float[np.ndarray, "samples"]:
@@ -119,11 +115,9 @@ def scale_linearly(values: Any) -> Float[np.ndarray, "samples"]:
     array = as_values("values", values)
     if not np.isfinite(array).all():
         raise ValueError(f"values must be finite; {int((~np.isfinite(array)).sum())} of {len(array)} are not")
-    if not len(array):
-        return array
-    low, high = array.min(), array.max()
-    if low == high:
+    if not len(array) or array.min() == array.max():
         return np.zeros_like(array)
+    low, high = array.min(), array.max()
     # Halves first: the difference of two finite numbers may be infinite, that of their halves is not.
     scaled: np.ndarray = (array / 2 - low / 2) / (high / 2 - low / 2)
     return scaled

@@ -24,9 +24,8 @@ def check_options(method: str, resamples: int = 0, generator: Any = None, level:
     if not 0 < level < 1:
         raise ValueError(f"level must lie in (0, 1), the share of intervals that hold the truth; got {level!r}")
     if resamples and not isinstance(generator, np.random.Generator):
-        raise ValueError(
-            f"generator must be a numpy.random.Generator where resamples are drawn; got {type(generator).__name__}"
-        )
+        got = type(generator).__name__
+        raise ValueError(f"generator must be a numpy.random.Generator where resamples are drawn; got {got}")
 
 
 def as_values(name: str, values: Any) -> Values:
@@ -63,9 +62,8 @@ def check_usable(name: str, values: Values, ids: Sequence[Any] | None = None, *,
     bad = np.flatnonzero(~np.isfinite(values))
     if len(bad):
         where = f"at position {bad[0]}" if ids is None else f"for id {ids[int(bad[0])]!r}"
-        raise ValueError(
-            f"{name} must be finite; {len(bad)} of {len(values)} values are not, first {values[bad[0]]} {where}{remedy}"
-        )
+        first = f"{len(bad)} of {len(values)} values are not, first {values[bad[0]]} {where}"
+        raise ValueError(f"{name} must be finite; {first}{remedy}")
     if values.min() == values.max():
         raise ValueError(f"{name} must vary to be correlated; all {len(values)} values are tied at {values[0]:g}")
 

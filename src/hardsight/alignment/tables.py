@@ -71,9 +71,8 @@ def read_joined(
     chosen, left_out = _usable(table, names, matched, {id_column, *_FACTS})
     missing = _missing(table.column("label")) if "label" in table.column_names else 0
     if missing:
-        left_out["label"] = (
-            f"classes: column 'label' must name the class of every sample; {missing} of {len(table)} are missing"
-        )
+        reason = f"must name the class of every sample; {missing} of {len(table)} are missing"
+        left_out["label"] = f"classes: column 'label' {reason}"
     return Joined(matched, chosen, seen, match, incomplete, _labels(table), _correct(table), left_out)
 
 
@@ -89,9 +88,8 @@ def _plain(ids: pa.ChunkedArray, path: Path) -> pa.Array:
     counted = pc.value_counts(plain)
     repeated = counted.filter(pc.greater(counted.field("counts"), 1)).to_pylist()
     if repeated:
-        raise ValueError(
-            f"ids of {path} must be unique; {repeated[0]['values']!r} occurs {repeated[0]['counts']} times"
-        )
+        value, count = repeated[0]["values"], repeated[0]["counts"]
+        raise ValueError(f"ids of {path} must be unique; {value!r} occurs {count} times")
     return plain
 
 
@@ -110,19 +108,16 @@ def _matched(
     rows = pa.array(np.flatnonzero(places.is_valid()))
     only_first = first.filter(places.is_null())
     only_second = second.filter(pc.invert(pc.is_in(second, first)))
-    sides = ((only_first, *names), (only_second, *reversed(names)))
     missing = [
         f"{len(only):,} of {here} are missing in {there}, first {only[0].as_py()!r}"
-        for only, here, there in sides
+        for only, here, there in ((only_first, *names), (only_second, *reversed(names)))
         if only
     ]
     sentence = "; ".join([f"{len(rows):,} ids of {names[0]} and {names[1]} match", *missing])
     if len(rows) < FEWEST_PAIRS:
         raise ValueError(f"at least {FEWEST_PAIRS} ids must match: {sentence}")
     if len(missing) == 2 and not partial:
-        raise ValueError(
-            f"the ids of one table must all be in the other, or a partial match be asked for (--partial): {sentence}"
-        )
+        raise ValueError(f"the ids of one table must all be in the other, unless --partial allows it: {sentence}")
     return rows, places.drop_null(), sentence
 
 
@@ -166,9 +161,8 @@ def _usable(
     for one in numbers if names is None else [table.schema.field(name) for name in names]:
         written = text_metadata(one)
         if names is None and pa.types.is_integer(one.type) and written.get("kind") != "score":
-            left_out[one.name] = (
-                f"column {one.name!r} holds whole numbers, which may count anything: name it in --scores"
-            )
+            reason = "holds whole numbers, which may count anything: name it in --scores"
+            left_out[one.name] = f"column {one.name!r} {reason}"
             continue
         values = _numbers(table, one.name)
         try:

@@ -12,20 +12,7 @@ from hardsight.datasets.interface import ArrayDataset, FileDataset, Skipped
 from hardsight.datasets.registry import check, load, names, source
 
 __all__ = [
-    "CIFAR10_HIERARCHY",
-    "CIFAR100_HIERARCHY",
-    "ArrayDataset",
-    "FileDataset",
-    "Hierarchy",
-    "Skipped",
-    "check",
-    "human_selection_frequency",
-    "load",
-    "names",
-    "read_hierarchy",
-    "read_image_folder",
-    "read_image_list",
-    "source",
-    "two_gaussians_on_sphere",
-    "unpack",
-]
+    "CIFAR10_HIERARCHY", "CIFAR100_HIERARCHY", "ArrayDataset", "FileDataset", "Hierarchy", "Skipped", "check",
+    "human_selection_frequency", "load", "names", "read_hierarchy", "read_image_folder", "read_image_list",
+    "source", "two_gaussians_on_sphere", "unpack",
+]  # fmt: skip

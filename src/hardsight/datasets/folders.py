@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hardsight.datasets.formats import EXTENSIONS
-from hardsight.datasets.interface import FileDataset, Size, Skipped
+from hardsight.datasets.formats import EXTENSIONS, Size
+from hardsight.datasets.interface import FileDataset, Skipped
 from hardsight.files import LARGEST_TEXT, RefusedError, plain_file, quoted, read_json, read_text, reading
 from hardsight.files.inside import Below, is_text, printable
 

@@ -20,7 +20,8 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from hardsight.datasets.interface import FileDataset, Size
+from hardsight.datasets.formats import Size
+from hardsight.datasets.interface import FileDataset
 from hardsight.files import parse_json, quoted, reading
 from hardsight.files.parquet import Parquet
 from hardsight.names import check_name
@@ -139,8 +140,8 @@ def _files(folder: Path, split: str) -> list[Path]:
         if match := _PART.match(path.stem):
             parts.setdefault(match["count"], []).append(match)
     for count, matches in parts.items():
-        there = {int(match["number"]) for match in matches}
-        missing = next(number for number in itertools.count() if number not in there)
+        numbers = {int(match["number"]) for match in matches}
+        missing = next(number for number in itertools.count() if number not in numbers)
         if missing < int(count):
             name = f"{matches[0]['split']}-{missing:0{len(matches[0]['number'])}d}-of-{count}.parquet"
             raise FileNotFoundError(f"{files[0].with_name(name)} is not there, and its split has {int(count)} parts")

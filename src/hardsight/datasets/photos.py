@@ -26,8 +26,8 @@ from hardsight.datasets.folders import (
     subfolders,
     text_lines,
 )
-from hardsight.datasets.formats import first_file, load_matlab
-from hardsight.datasets.interface import FileDataset, Size
+from hardsight.datasets.formats import Size, first_file, load_matlab
+from hardsight.datasets.interface import FileDataset
 from hardsight.datasets.registry import source
 from hardsight.files import quoted
 from hardsight.names import check_name

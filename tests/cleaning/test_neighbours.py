@@ -1,5 +1,6 @@
 """Nearest neighbours by angle against loops in float64, by tiles and by an index, and duplicates among them."""
 
+import subprocess
 import sys
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -43,6 +44,32 @@ def test_the_nearest_are_those_of_the_smallest_angles(monkeypatch: pytest.Monkey
     # Tiles of one row each.
     monkeypatch.setattr(neighbours, "_TILE", 1)
     assert torch.equal(nearest_in_angle(features, 7), expected)
+
+
+# Tiles are 33 MB; with their memory taken again for each, and never used again, these calls needed 0.4 GB and more.
+TILES = """
+import resource, torch
+from hardsight.cleaning.neighbours import nearest_in_angle
+
+peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+torch.set_num_threads(1)
+features = torch.randn(12_000, 8, generator=torch.Generator().manual_seed(0))
+before = peak()
+for _ in range(3):
+    nearest_in_angle(features, 50)
+print((peak() - before) // 1024)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is counted in other units")
+def test_tiles_share_their_memory() -> None:
+    told = subprocess.run([sys.executable, "-c", TILES], check=True, capture_output=True, text=True)
+    assert int(told.stdout) < 200
+
+
+def test_features_that_are_being_learned_have_neighbours() -> None:
+    features, _ = make()
+    assert torch.equal(nearest_in_angle(features.clone().requires_grad_(), 7), nearest_in_angle(features, 7))
 
 
 def is_unchanged_by_length_and_rotation(nearest: Callable[[Tensor, int], Tensor]) -> bool:

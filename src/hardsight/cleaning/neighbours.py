@@ -33,7 +33,7 @@ def nearest_in_angle(
     if not 1 <= neighbours < count:
         raise ValueError(f"neighbours must lie in [1, {count - 1}], the other samples; got {neighbours!r}")
     # Cosines of float32 tell angles of 1e-3 apart, not of 1e-4: float64 stays what it is.
-    units = directions(widen(features))
+    units = directions(widen(features.detach()))
     if count > MOST_EXACT:
         return _by_index(units, neighbours, groups)
     return _exactly(units, torch.arange(count, device=units.device), neighbours, groups)
@@ -63,15 +63,18 @@ def neighbour_disagreement(
 
 def _exactly(units: Tensor, rows: Tensor, neighbours: int, groups: Tensor | None) -> Tensor:
     """The neighbours of some rows among all."""
-    found = []
-    for tile in rows.split(max(1, _TILE // len(units))):
-        cosines = units[tile] @ units.T
+    # Once for all tiles: small results between tiles keep the allocator from using a tile's memory again.
+    length = max(1, _TILE // len(units))
+    found = torch.empty(len(rows), neighbours, dtype=torch.long, device=units.device)
+    room = units.new_empty(min(length, len(rows)), len(units))
+    for tile, out in zip(rows.split(length), found.split(length), strict=True):
+        cosines = torch.mm(units[tile], units.T, out=room[: len(tile)])
         if groups is not None:
             # Below every cosine, but before the sample itself.
             cosines.masked_fill_(groups[tile, None] == groups, -2.0)
         cosines[torch.arange(len(tile), device=units.device), tile] = -torch.inf
-        found.append(cosines.topk(neighbours, dim=1).indices)
-    return torch.cat(found)
+        out.copy_(cosines.topk(neighbours, dim=1).indices)
+    return found
 
 
 def _by_index(units: Tensor, neighbours: int, groups: Tensor | None) -> Tensor:

@@ -1,6 +1,7 @@
 """The inputs of the study `detection`: features of every set, its given labels, and what is true.
 
-Features of CIFAR-10 and texts are as distributed, those of PACS and Office by EfficientNet-Lite0 at 160 pixels.
+Features of CIFAR-10 and texts are as distributed, those of PACS and Office by EfficientNet-Lite0 at 160 pixels; of
+PACS, as of CIFAR-10, 256 principal components in half precision.
 """
 
 from dataclasses import dataclass
@@ -126,7 +127,17 @@ def image_features(kind: str, cache: Path) -> tuple[Tensor, np.ndarray]:
             raise ValueError(f"all images in {folder} must be readable; {len(unreadable)} are not")
         parts.append(features)
         classes.append(images.labels)
-    return torch.cat(parts), torch.cat(classes).numpy()
+    found = torch.cat(parts)
+    return principal(found) if kind == "pacs" else found, torch.cat(classes).numpy()
+
+
+def principal(features: Tensor, components: int = 256) -> Tensor:
+    """The first principal components, rounded to half precision."""
+    centred = (features - features.mean(0)).double()
+    vectors = torch.linalg.eigh(centred.T @ centred).eigenvectors[:, -components:].flip(1)
+    # A component has no sign of its own: its largest part is positive.
+    signs = vectors.gather(0, vectors.abs().argmax(0, keepdim=True)).sign()
+    return (centred @ (vectors * signs)).half().float()
 
 
 def _plain(name: str) -> tuple[Tensor, np.ndarray]:

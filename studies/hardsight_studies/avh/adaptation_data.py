@@ -21,7 +21,7 @@ from hardsight.datasets.loader import DeviceLoader
 from hardsight.datasets.registry import ROOT_VARIABLE
 from hardsight.domains.data import find_domain, in_memory
 from hardsight.engines import backbone
-from hardsight_studies.avh.unseen.training import backbone_features
+from hardsight_studies.avh.unseen import backbone_features
 
 FEATURES_FOLDER = "frozen-features"
 _BACKBONE_SIZE = 224

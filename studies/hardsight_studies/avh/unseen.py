@@ -1,7 +1,11 @@
-"""One training on several domains, not started: network, head, batches, optimiser and what is measured at its end."""
+"""Domain generalization: train on all domains but one, test on that one (AVH, section 5.2 and Table 5).
+
+`generalize` trains one network for one domain left out. Methods: cross-entropy, the AVH loss (cross-entropy on an
+`AngularLinear` head, its scale chosen by validation on the training domains alone), and MLDG.
+"""
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,19 +19,19 @@ from hardsight import models
 from hardsight.datasets import ArrayDataset
 from hardsight.datasets.augment import Augmentation, pixel_statistics
 from hardsight.datasets.loader import DeviceLoader
-from hardsight.distributed import join_processes, rank_and_count
+from hardsight.distributed import usable_device
 from hardsight.domains.data import RowBatches, fingerprint
-from hardsight.domains.splits import Split
+from hardsight.domains.splits import Split, leave_one_domain_out
 from hardsight.engines.backbone import BACKBONE_MEAN, BACKBONE_STD, EfficientNetLite0
 from hardsight.heads import evaluating
 from hardsight.losses.angular import AngularLinear
 from hardsight.names import check_name
 from hardsight.training import Details, Hooks, Loop, Plan, Steps
 from hardsight.training.capture import CapturedStep
-from hardsight.training.schedules import constant, cosine
-from hardsight_studies.avh.baselines.adaptation import accuracy_by_class
-from hardsight_studies.avh.unseen.batches import DomainBatches
-from hardsight_studies.avh.unseen.meta_learning import train_by_mldg
+from hardsight.training.evaluation import evaluate
+from hardsight.training.schedules import cosine
+from hardsight_studies.avh.mldg import DomainBatches, MetaStep
+from hardsight_studies.engine.together import run_together
 
 METHODS = ("cross_entropy", "avh", "mldg")
 BACKBONE, PROBE = "efficientnet_lite0", "probe"
@@ -40,8 +44,7 @@ class Recipe:
     The paper finetunes from ImageNet with a learning rate of 1e-3; from scratch the default is 0.01, by half a cosine
     down to 0. `model`: a name of `hardsight.models`; "efficientnet_lite0", with ImageNet weights from its package; or
     "probe", a head alone on features that a frozen backbone made (`with_backbone_features`). `options` go to the
-    network. `shift` (pixels) and `flip` are drawn for every training image. MLDG alone uses `inner_rate` (left out: the
-    learning rate), `meta_weight` and `second_order`.
+    network. `shift` (pixels) and `flip` are drawn for every training image.
     """
 
     model: str = "cnn10"
@@ -50,13 +53,53 @@ class Recipe:
     lr: float = 0.01
     momentum: float = 0.9
     weight_decay: float = 5e-4
-    decay: bool = True
     shift: int = 4
     flip: bool = True
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    inner_rate: float | None = None
-    meta_weight: float = 1.0
-    second_order: bool = False
+
+
+@dataclass(frozen=True)
+class Generalized:
+    """One network trained without a domain: accuracies are shares in [0, 1]; `scale` is the AVH loss's.
+
+    `tried`: the validation accuracy of every scale that was trained, the chosen one among them.
+    """
+
+    accuracy: float
+    validation_accuracy: float
+    model: nn.Module
+    scale: float | None = None
+    tried: Mapping[float, float] = dataclasses.field(default_factory=dict)
+
+
+def generalize(
+    data: ArrayDataset,
+    held_out: str,
+    method: str,
+    *,
+    recipe: Recipe,
+    scales: Sequence[float],
+    validation: float | ArrayDataset = 0.1,
+    seed: int = 0,
+    device: torch.device | str | None = None,
+    folder: Path | None = None,
+) -> Generalized:
+    """Train by `method` on all domains but `held_out`, and test on it, which is looked at in the end alone.
+
+    The AVH loss is trained with each of `scales`; the one with the best validation accuracy counts (the first of
+    equals). `seed` draws weights, order and validation samples. `folder`: where the records go, one a training.
+    """
+    split = leave_one_domain_out(data, held_out, validation=validation, generator=torch.Generator().manual_seed(seed))
+    found: list[Generalized] = []
+    for scale in scales if method == "avh" else (None,):
+        loop = make_loop(method, split, recipe, scale=scale, seed=seed, device=device, folder=folder)
+        # Run as one of several: dropout then begins with the random states of the loop, not with the caller's.
+        (fitted,) = run_together([loop])
+        accuracies = fitted.results["test_accuracy"], fitted.results["validation_accuracy"]
+        found.append(Generalized(*accuracies, fitted.evaluated, scale))
+    best = max(found, key=lambda one: one.validation_accuracy)
+    tried = {one.scale: one.validation_accuracy for one in found if one.scale is not None}
+    return dataclasses.replace(best, tried=tried)
 
 
 def make_loop(
@@ -68,13 +111,14 @@ def make_loop(
     seed: int = 0,
     device: torch.device | str | None = None,
     folder: Path | None = None,
-    progress: bool | None = False,
-    after_epoch: Callable[[int, dict[str, float | int]], None] | None = None,
 ) -> Loop:
     """A training, not started; its results hold `test_accuracy` (of the domain left out) and `validation_accuracy`."""
-    _check_method(method, scale)
-    device = join_processes(device)  # first of all: only then do the processes know each other
+    check_name("method", method, METHODS)
+    if (scale is None) == (method == "avh"):
+        raise ValueError(f"scale must be given for avh and left out otherwise; got {scale!r} for {method}")
+    device = usable_device(device)
     head: Any = nn.Linear if scale is None else partial(AngularLinear, scale=scale)
+    title = f"{split.held_out}-{method}" + ("" if scale is None else f"-{scale:g}") + f"-{seed}"
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(seed)
         model = _make_model(recipe, split.train, head).to(device)
@@ -83,32 +127,24 @@ def make_loop(
         if folder is not None:
             # What a record must agree on, so that it is never continued with other data.
             settings["data"] = {name: _fingerprint(getattr(split, name)) for name in ("train", "validation", "test")}
+        decay = {"momentum": recipe.momentum, "weight_decay": recipe.weight_decay}
         loop = Loop(
             model,
-            feeds.by_domain() if method == "mldg" else feeds.pooled(),
+            feeds.by_domain() if method == "mldg" else feeds.training(split.train, recipe.batch_size, seed),
             None,
-            torch.optim.SGD(
-                model.parameters(), lr=recipe.lr, momentum=recipe.momentum, weight_decay=recipe.weight_decay
-            ),
+            torch.optim.SGD(model.parameters(), lr=recipe.lr, **decay),
             epochs=recipe.epochs,
-            plan=Plan(cosine() if recipe.decay else constant),
+            plan=Plan(cosine()),
             steps=Steps(capture=method != "mldg"),
-            folder=folder,
-            details=Details(title_of(method, split.held_out, scale, seed), seed, settings, split.train.class_names),
-            hooks=Hooks(after_epoch, feeds.measure),
-            progress=progress,
+            folder=None if folder is None else folder / title,
+            details=Details(title, seed, settings, split.train.class_names),
+            hooks=Hooks(measure=feeds.measure),
+            progress=False,
             device=device,
         )
     if method == "mldg":
-        return train_by_mldg(
-            loop,
-            feeds.domains,
-            inner_rate=recipe.lr if recipe.inner_rate is None else recipe.inner_rate,
-            weight=recipe.meta_weight,
-            second_order=recipe.second_order,
-            seed=seed,
-        )
-    if isinstance(loop.take_step, CapturedStep):
+        loop.take_step = MetaStep(loop, len(feeds.present), rate=recipe.lr, seed=seed)
+    elif isinstance(loop.take_step, CapturedStep):
         # Trainings of seconds: compiling each network would take longer than it saves.
         loop.take_step = CapturedStep(loop.step, compiled=False)
     return loop
@@ -154,53 +190,40 @@ class _Feeds:
         self.split, self.recipe, self.seed, self.device = split, recipe, seed, device
         assert split.train.domains is not None
         self.present = split.train.domains.unique().tolist()
-        self.domains = len(self.present)
         self.pixels: dict[str, Any] = {}
         if split.train.images.ndim == 4:
             known = recipe.model == BACKBONE
             mean, std = (BACKBONE_MEAN, BACKBONE_STD) if known else pixel_statistics(split.train.images)
             self.pixels = {"mean": mean, "std": std, "channels_last": device.type == "cuda", "device": device}
 
-    def pooled(self) -> DeviceLoader | RowBatches:
-        """All training domains in one."""
-        return self._training(self.split.train, self.recipe.batch_size, self.seed)
+    def training(self, data: ArrayDataset, batch_size: int, seed: int) -> DeviceLoader | RowBatches:
+        """Shuffled batches, of images moved and mirrored."""
+        moved = {"augmentation": Augmentation(shift=self.recipe.shift, flip=self.recipe.flip)} if self.pixels else {}
+        # An incomplete batch would have statistics of its own, of one sample at worst.
+        return self._loader(data, batch_size, seed=seed, drop_last=True, **moved)
 
     def by_domain(self) -> DomainBatches:
         """The same number of samples of each training domain in every batch."""
-        assert self.split.train.domains is not None
-        each = self.recipe.batch_size // self.domains
-        counts = torch.bincount(self.split.train.domains)
-        if self.domains < 2 or each < 1 or int(counts[counts > 0].min()) < each:
+        train = self.split.train
+        assert train.domains is not None
+        each, counts = self.recipe.batch_size // len(self.present), torch.bincount(train.domains)
+        if len(self.present) < 2 or each < 1 or int(counts[counts > 0].min()) < each:
             raise ValueError(
                 f"mldg needs at least two training domains that fill their part of a batch of "
-                f"{self.recipe.batch_size}; got {self.domains} domains of {counts[counts > 0].tolist()} samples"
+                f"{self.recipe.batch_size}; got {len(self.present)} domains of {counts[counts > 0].tolist()} samples"
             )
-        parts = [self.split.train.in_domain(self.split.train.domain_names[domain]) for domain in self.present]
+        parts = [train.in_domain(train.domain_names[domain]) for domain in self.present]
         # Loaders of one seed would draw alike: each domain has its own.
-        return DomainBatches([self._training(part, each, self.seed + 1000 * (at + 1)) for at, part in enumerate(parts)])
+        return DomainBatches([self.training(part, each, self.seed + 1000 * (at + 1)) for at, part in enumerate(parts)])
 
-    def plain(self, name: str) -> DeviceLoader | RowBatches:
-        """A part of the split as it is."""
-        data: ArrayDataset = getattr(self.split, name)
-        return self._loader(data, 256, shuffle=False)
-
-    def measure(self, model: nn.Module) -> dict[str, Any]:
-        """Accuracy on the domain left out, overall and by class, and on the validation samples."""
-        classes = self.split.train.num_classes
-        test, kept = (
-            accuracy_by_class(model, self.plain(name), classes, self.device) for name in ("test", "validation")
-        )
+    def measure(self, model: nn.Module) -> dict[str, float]:
+        """Accuracy on the domain left out, and on the validation samples."""
         return {
-            "test_accuracy": test.overall,
-            "test_accuracy_by_class": test.by_class,
-            "validation_accuracy": kept.overall,
+            f"{name}_accuracy": evaluate(
+                model, self._loader(getattr(self.split, name), 256, shuffle=False), self.device
+            )["accuracy"]
+            for name in ("test", "validation")
         }
-
-    def _training(self, data: ArrayDataset, batch_size: int, seed: int) -> DeviceLoader | RowBatches:
-        moved = {"augmentation": Augmentation(shift=self.recipe.shift, flip=self.recipe.flip)} if self.pixels else {}
-        rank, world = rank_and_count()
-        # An incomplete batch would have statistics of its own, of one sample at worst.
-        return self._loader(data, batch_size, seed=seed, drop_last=True, rank=rank, world_size=world, **moved)
 
     def _loader(self, data: ArrayDataset, batch_size: int, **options: Any) -> DeviceLoader | RowBatches:
         if self.pixels:
@@ -227,14 +250,3 @@ def _make_model(recipe: Recipe, data: ArrayDataset, head: Any) -> models.Classif
         return EfficientNetLite0(data.num_classes, head, image_size=size)
     sized = {"image_size": size} if "image_size" in models.options(recipe.model) else {}
     return models.create(recipe.model, data.num_classes, data.images.shape[1], head, **{**sized, **recipe.options})
-
-
-def _check_method(method: str, scale: float | None) -> None:
-    check_name("method", method, METHODS)
-    if (scale is None) == (method == "avh"):
-        raise ValueError(f"scale must be given for avh and left out otherwise; got {scale!r} for {method}")
-
-
-def title_of(method: str, held_out: str, scale: float | None, seed: int) -> str:
-    """The name of a training: what is left out, how, and with which seed."""
-    return f"{held_out}-{method}" + ("" if scale is None else f"-{scale:g}") + f"-{seed}"

@@ -35,6 +35,7 @@ class Scope:
         self.study, self.results, self.figures, self.preset = study, Path(results), figures, preset
         self._studies: dict[str, Study] = {} if study is None else {study.id: study}
         self._rows: dict[tuple[str, str | None], Rows] = {}
+        self._failed: list[str] = []
 
     def value(self, text: str) -> Any:
         """The value of an expression, in which every metric is a function of settings."""
@@ -113,7 +114,10 @@ class Scope:
 
     def _table(self, name: str | None = None, *, study: str | None = None, preset: str | None = None) -> str:
         rows = self.rows(study, preset)
-        return (make_table(self.of(study), rows, name).markdown() + failures(rows)).rstrip("\n")
+        # A page says once what failed.
+        failed = "" if failures(rows) in self._failed else failures(rows)
+        self._failed.append(failed)
+        return (make_table(self.of(study), rows, name).markdown() + failed).rstrip("\n")
 
     def _figure(self, name: str | None = None, *, study: str | None = None, preset: str | None = None) -> str:
         from hardsight_studies.engine.figures import make_figure, save

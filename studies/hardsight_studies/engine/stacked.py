@@ -245,8 +245,8 @@ def _with_plain_statistics(model: nn.Module) -> nn.Module:
 
 
 def check_alike(steps: Sequence[Step]) -> None:
-    """Refuse networks that cannot be stacked, naming the first difference."""
-    first = steps[0].network.model.state_dict()
+    """Reject networks that cannot be stacked, naming the first difference."""
+    first = _described(steps[0].network.model)
     for place, step in enumerate(steps):
         if not step.network.direct:
             raise ValueError(
@@ -257,38 +257,23 @@ def check_alike(steps: Sequence[Step]) -> None:
             raise ValueError(
                 f"networks must share one precision, float32 or bf16, to be stacked; number {place} differs"
             )
-        state = step.network.model.state_dict()
-        shapes = (name for name in [*first, *state] if _shape(first.get(name)) != _shape(state.get(name)))
-        differs = next(shapes, None) or _setting_that_differs(steps[0].network.model, step.network.model)
+        own = _described(step.network.model)
+        differs = next((name for name in [*first, *own] if first.get(name) != own.get(name)), None)
         if differs is not None:
             raise ValueError(f"networks must be of one architecture to be stacked; number {place} differs in {differs}")
 
 
-def _shape(tensor: Tensor | None) -> torch.Size | None:
-    return None if tensor is None else tensor.shape
-
-
-def _setting_that_differs(one: nn.Module, other: nn.Module) -> str | None:
-    """The first layer or setting, `dropout.p`, that is not the same in both: what the tensors do not say."""
-    mine, theirs = dict(one.named_modules()), dict(other.named_modules())
-    for name in [*mine, *theirs]:
-        if name not in mine or name not in theirs or type(mine[name]) is not type(theirs[name]):
-            return name or type(other).__name__
-        ours, its = _settings(mine[name]), _settings(theirs[name])
-        for key in [*ours, *its]:
-            if ours.get(key) != its.get(key):
-                return f"{name}.{key}".removeprefix(".")
-    return None
-
-
-def _settings(module: nn.Module) -> dict[str, Any]:
-    """What a module itself holds beside tensors and modules, as far as it can be compared, and what it trains."""
-    found: dict[str, Any] = {name: tensor.requires_grad for name, tensor in module.named_parameters(recurse=False)}
-    for name, value in vars(module).items():
-        if name in _INTERNAL:
-            continue
-        # A function made again for each network is the same function.
-        found[name] = getattr(value, "__qualname__", None) if callable(value) else value if _is_plain(value) else None
+def _described(model: nn.Module) -> dict[str, Any]:
+    """The shape of each tensor and whether it is trained, the layers, and each one's settings, such as `dropout.p`."""
+    found: dict[str, Any] = {name: (tensor.shape, tensor.requires_grad) for name, tensor in model.named_parameters()}
+    found |= {name: tensor.shape for name, tensor in model.named_buffers()}
+    for layer, module in model.named_modules():
+        found[layer or type(model).__name__] = type(module)
+        for key, value in vars(module).items():
+            if key not in _INTERNAL:
+                # A function made again for each network is the same function.
+                same = getattr(value, "__qualname__", None) if callable(value) else value
+                found[f"{layer}.{key}".removeprefix(".")] = same if _is_plain(same) else None
     return found
 
 

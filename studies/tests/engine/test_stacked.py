@@ -255,6 +255,8 @@ def test_several_processes_cannot_stack(problem, small, monkeypatch):
 
 
 @pytest.mark.gpu
+@pytest.mark.usefixtures("untyped")
+@pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores:UserWarning")
 def test_on_a_gpu_stacked_equals_alone():
     """In float32, over 20 steps: grouped kernels sum in another order."""
 

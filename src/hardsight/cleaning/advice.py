@@ -129,8 +129,8 @@ class Advice:
         named = best.loss["name"] + (f" ({options})" if options else "")
         gain, low, high = (100 * value for value in (best.gain, best.low, best.high))
         return (
-            f"{named}; gained {gain:.1f} points on CE's {best.plain:.1%} (95 % {low:.1f} to {high:.1f}, {best.seeds} "
-            f"seeds): {best.data}, {best.kind}, noise of {best.rate:.0%} ({best.study})"
+            f"{named}; gained {gain:.1f} points of final test accuracy on CE's {best.plain:.1%} (95 % {low:.1f} to "
+            f"{high:.1f} over {best.seeds} seeds): {best.data}, {best.kind}, noise of {best.rate:.0%} ({best.study})"
         )
 
     def __repr__(self) -> str:

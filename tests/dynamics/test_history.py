@@ -148,7 +148,7 @@ def test_columns_of_another_type_are_named(run, tmp_path, name, make, sentence):
     go_on(run, Recorder(23, history=tmp_path), range(3))
     path = tmp_path / "epoch-00001.parquet"
     rewritten(path, with_column(name, make))
-    for read in (Recorder.from_history, confidence_curves, lambda folder: list(History(folder).tables())):
+    for read in (Recorder.from_history, confidence_curves, lambda folder: History(folder).merge_into(folder / "all")):
         with pytest.raises(
             ValueError, match=f"^{re.escape(str(path))} [^\n]* 0 to 22: [^\n]*{sentence}[^\n]*$"
         ) as told:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from hardsight.dynamics.noise_rate import lead, noise_rate
+from hardsight.dynamics.detector import lead, noise_rate
 
 
 def slow(predicted: Tensor, confidence: Tensor, labels: Tensor, surest: float) -> float:

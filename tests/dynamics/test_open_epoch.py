@@ -26,9 +26,8 @@ def batches(count: int, device: str = "cpu", size: int = 16, classes: int = 5):
         yield tuple(part.to(device) for part in one)
 
 
-@pytest.mark.parametrize("repeats", ["mean", "last"])
-def test_kept_back_equals_measured_at_once(repeats):
-    kept, at_once = Recorder(50, repeats=repeats), Recorder(50, repeats=repeats)
+def test_kept_back_equals_measured_at_once():
+    kept, at_once = Recorder(50), Recorder(50)
     for one in batches(150):
         kept.update(*one)
         at_once.update(*one)
@@ -39,16 +38,15 @@ def test_kept_back_equals_measured_at_once(repeats):
     assert torch.equal(kept.aggregates["margin_mean"], at_once.aggregates["margin_mean"])
 
 
-def test_batches_of_changing_size_and_kind_keep_their_turn():
-    # The last presentation counts, and it is in a batch that does not fit the room of the ones before.
-    recorder = Recorder(3, scores=("margin_last",), repeats="last")
+def test_batches_of_changing_size_and_kind_all_count():
+    recorder = Recorder(3, scores=("aum",))
     zero = torch.zeros(2, dtype=torch.int64)
     for scale, dtype in ((1.0, torch.float32), (2.0, torch.float64), (3.0, torch.float32), (4.0, torch.bfloat16)):
         size = 1 if scale == 3.0 else 2
         logits = torch.tensor([[scale, 0.0], [2 * scale, 0.0]], dtype=dtype)[:size]
         recorder.update(torch.tensor([0, 1])[:size], logits, zero[:size])
     recorder.end_epoch()
-    assert recorder.scores()["margin_last"].tolist()[:2] == [4.0, 8.0]
+    assert recorder.scores()["aum"].tolist()[:2] == pytest.approx([2.5, 14 / 3])
 
 
 def test_batches_with_and_without_a_bias_are_not_measured_together():
@@ -101,9 +99,8 @@ def test_a_run_that_goes_on_with_other_batches_keeps_these_back_from_the_next_ep
 
 @pytest.mark.gpu
 @pytest.mark.filterwarnings("ignore:Synchronization debug mode:UserWarning")
-@pytest.mark.parametrize("repeats", ["mean", "last"])
-def test_a_gpu_is_never_waited_for_and_agrees_with_the_cpu(repeats):
-    there, here = Recorder(50, repeats=repeats), Recorder(50, repeats=repeats)
+def test_a_gpu_is_never_waited_for_and_agrees_with_the_cpu():
+    there, here = Recorder(50), Recorder(50)
     on_gpu = list(batches(150, "cuda"))
     there.update(*on_gpu[0])  # allocates
     try:

@@ -9,11 +9,11 @@ from hardsight.dynamics import Recorder
 pytestmark = pytest.mark.filterwarnings("ignore:.*use of fork.*:DeprecationWarning")
 
 
-def record_shared_and_alone(rank: int, repeats: str) -> tuple[Recorder, Recorder]:
+def record_shared_and_alone(rank: int) -> tuple[Recorder, Recorder]:
     """Sixty presentations an epoch, so that samples repeat within and across processes; the last epoch in one alone."""
     generator = torch.Generator().manual_seed(0)
-    shared = Recorder(40, repeats=repeats)
-    alone = Recorder(40, repeats=repeats, group=dist.new_group([rank], use_local_synchronization=True))
+    shared = Recorder(40)
+    alone = Recorder(40, group=dist.new_group([rank], use_local_synchronization=True))
     for epoch in range(3):
         ids = torch.randint(40, (60,), generator=generator)
         logits, labels = torch.randn(60, 4, generator=generator) * 9, ids % 4
@@ -26,10 +26,9 @@ def record_shared_and_alone(rank: int, repeats: str) -> tuple[Recorder, Recorder
     return shared, alone
 
 
-@pytest.mark.parametrize("repeats", ["mean", "last"])
-def test_two_processes_equal_one(in_two_processes, repeats):
+def test_two_processes_equal_one(in_two_processes):
     def work(rank: int) -> None:
-        shared, alone = record_shared_and_alone(rank, repeats)
+        shared, alone = record_shared_and_alone(rank)
         for name, values in alone.aggregates.items():
             if name.split("_")[0] in ("loss", "confidence", "agreement", "el2n"):
                 # An exponential's last bit may depend on the row's place in its batch.

@@ -1,15 +1,12 @@
 """Coordinates to look at: on the circle, on the sphere, by t-SNE and UMAP."""
 
 import math
-import sys
-from types import ModuleType
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from hardsight.explain import on_sphere, t_sne, umap
+from hardsight.explain import on_sphere, t_sne
 
 
 def test_on_the_circle_by_hand() -> None:
@@ -26,7 +23,7 @@ def test_on_the_sphere_only_directions_count() -> None:
 
 
 def test_other_dimensions_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"^features .*2 or 3 .*128.*t_sne or umap"):
+    with pytest.raises(ValueError, match=r"^features .*2 or 3 .*128.*t_sne"):
         on_sphere(torch.ones(4, 128))
 
 
@@ -65,40 +62,6 @@ def test_a_perplexity_of_too_few_samples_is_refused(perplexity: float) -> None:
         t_sne(torch.ones(12, 3), seed=0, perplexity=perplexity)
 
 
-def test_umap_when_it_is_installed() -> None:
-    pytest.importorskip("umap")
-    features, labels = two_rays()
-    view = umap(features, seed=0, neighbours=5)
-    assert separated(view, labels)
-    assert torch.equal(view, umap(features, seed=0, neighbours=5))
-
-
-def test_umap_is_asked_for_what_was_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: dict = {}
-
-    class Recording:
-        def __init__(self, **options: object) -> None:
-            asked.update(options)
-
-        def fit_transform(self, points: np.ndarray) -> np.ndarray:
-            asked["lengths"] = np.linalg.norm(points, axis=1)
-            return points[:, :2]
-
-    library = ModuleType("umap")
-    library.UMAP = Recording  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "umap", library)
-    view = umap(two_rays()[0], seed=3, neighbours=7, min_distance=0.5)
-    assert view.shape == (40, 2)
-    np.testing.assert_allclose(asked.pop("lengths"), 1, rtol=1e-6)
-    assert asked == {"n_components": 2, "n_neighbors": 7, "min_dist": 0.5, "random_state": 3, "n_jobs": 1}
-
-
-def test_umap_without_its_library_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "umap", None)
-    with pytest.raises(ImportError, match="pip install umap-learn"):
-        umap(torch.randn(40, 3), seed=0)
-
-
 @pytest.mark.parametrize("features", [torch.zeros(12, 3), torch.ones(12, 3), torch.eye(3)[[0] * 12]])
 def test_samples_that_are_all_one_have_a_view(features: Tensor) -> None:
     assert t_sne(features, seed=0, perplexity=3.0).isfinite().all()
@@ -112,8 +75,5 @@ def test_t_sne_of_features_of_any_size() -> None:
 
 
 def test_bad_input_in_one_sentence() -> None:
-    with pytest.raises(ValueError, match=r"^neighbours .*\[2, 5\).*15$"):
-        umap(torch.ones(5, 3), seed=0)
-    for view in (t_sne, umap):
-        with pytest.raises(ValueError, match=r"^metric .*angle, euclidean; got 'cosine'"):
-            view(torch.ones(50, 3), seed=0, metric="cosine")
+    with pytest.raises(ValueError, match=r"^metric .*angle, euclidean; got 'cosine'"):
+        t_sne(torch.ones(50, 3), seed=0, metric="cosine")

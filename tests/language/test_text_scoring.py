@@ -14,8 +14,14 @@ from typer.testing import CliRunner
 from hardsight.cli import app
 from hardsight.language import score_tokens
 from hardsight.language import text_scoring as module
-from hardsight.language.sums import means_by, means_by_frequency, means_by_position, means_by_source
-from hardsight.language.text_scoring import hardest, score_text
+from hardsight.language.text_scoring import (
+    hardest,
+    means_by,
+    means_by_frequency,
+    means_by_position,
+    means_by_source,
+    score_text,
+)
 
 TEXTS = ["the cat sat on the mat", "a dog ran — naïve façade", "the end of the story " * 8, "x", "on the mat"]
 

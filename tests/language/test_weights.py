@@ -7,7 +7,7 @@ import torch
 from transformers import Trainer, TrainingArguments
 
 from hardsight.language import TokenCollator, TokenLoss, number_tokens, score_tokens, with_reference_loss, with_weights
-from hardsight.language.weights import (
+from hardsight.language.columns import (
     most_learnable,
     weights_by_rank,
     weights_by_rescaling,

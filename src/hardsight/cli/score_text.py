@@ -45,8 +45,7 @@ def score_text(
         from hardsight.files import plain_file
         from hardsight.language.head import load_language_model
         from hardsight.language.scoring import TOKEN_SCORES, choose_token_scores
-        from hardsight.language.sums import means_by_source
-        from hardsight.language.text_scoring import hardest, score_text
+        from hardsight.language.text_scoring import hardest, means_by_source, score_text
         from hardsight.records import check_writable, read_table
 
         # Before the model is loaded.

@@ -5,8 +5,7 @@ when it is imported itself.
 """
 
 from hardsight.dynamics.aggregates import Aggregates
-from hardsight.dynamics.detector import NoiseDetector, confidence_curves, train_detector
-from hardsight.dynamics.noise_rate import lead, noise_rate
+from hardsight.dynamics.detector import NoiseDetector, confidence_curves, lead, noise_rate, train_detector
 from hardsight.dynamics.recorder import Recorder
 from hardsight.hardness.dynamics import detector_score, dynamics_scores
 from hardsight.hardness.mixture import small_loss_mixture

@@ -6,7 +6,7 @@ the label won) and one column per measure. Samples that an epoch did not show ha
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 
-from hardsight.dynamics.epoch_sums import EpochValues, Layout
+from hardsight.dynamics.aggregates import EpochValues, Layout
 from hardsight.dynamics.measures import MEASURES
 from hardsight.records import atomic_path, read_table, remove_drafts
 
@@ -53,7 +53,9 @@ class History:
             pq.ParquetWriter(temporary, schema, compression="zstd") as out,
         ):
             for rows, values in blocks:
-                out.write_table(_rows(rows.start, values, schema))
+                there = ((values["seen"] + values["flagged"]) > 0).nonzero().squeeze(1)
+                columns = {"id": there + rows.start} | {name: column[there] for name, column in values.items()}
+                out.write_table(pa.table({name: one.cpu().numpy() for name, one in columns.items()}, schema=schema))
 
     def read(self, phase: str, epoch: int, expected: Layout | None = None) -> tuple[Layout, pa.Table]:
         """One epoch; raises where the file is damaged or was written by another recorder than the expected one.
@@ -85,45 +87,37 @@ class History:
             self.path(phase, epoch).unlink()
         remove_drafts(self.folder)
 
-    def tables(self) -> Iterator[pa.Table]:
-        """Every epoch as a table, with `phase` (0 or 1) and `epoch` in front."""
-        layout = None
-        for number, phase in enumerate(PHASES):
-            for epoch in range(self.count(phase)):
-                layout, table = self.read(phase, epoch, layout)
-                table = table.add_column(0, "epoch", pa.array(np.full(len(table), epoch, np.int32)))
-                yield table.add_column(0, "phase", pa.array(np.full(len(table), number, np.int8)))
+    def layout(self) -> Layout:
+        """What the recorder records; a history without an epoch raises."""
+        if not self.count(PHASES[0]):
+            raise ValueError(f"history must hold at least one epoch; {self.folder} holds none")
+        return self.read(PHASES[0], 0)[0]
 
     def merge_into(self, path: Path | str) -> None:
-        """Write all epochs into one Parquet file, one row per sample and epoch, with one epoch in memory at a time."""
-        tables = self.tables()
-        first = next(tables, None)
-        if first is None:
-            raise ValueError(f"history must hold at least one epoch; {self.folder} holds none")
-        with atomic_path(path) as temporary, pq.ParquetWriter(temporary, first.schema, compression="zstd") as out:
-            out.write_table(first)
-            for table in tables:
-                out.write_table(table)
+        """Write all epochs into one Parquet file, one row per sample and epoch, with `phase` (0 or 1) and `epoch`."""
+        layout = self.layout()
+        schema = _schema(layout)
+        for name, kind in (("epoch", pa.int32()), ("phase", pa.int8())):
+            schema = schema.insert(0, pa.field(name, kind))
+        with atomic_path(path) as temporary, pq.ParquetWriter(temporary, schema, compression="zstd") as out:
+            for number, phase in enumerate(PHASES):
+                for epoch in range(self.count(phase)):
+                    _, table = self.read(phase, epoch, layout)
+                    when = [pa.array(np.full(len(table), one)) for one in (number, epoch)]
+                    out.write_table(pa.table([*when, *table.columns], schema.names).cast(schema))
 
 
-def values_of(table: pa.Table, layout: Layout, rows: slice, device: torch.device) -> EpochValues:
+def values_of(table: pa.Table, rows: slice, device: torch.device) -> EpochValues:
     """The epoch's values of samples `rows`, from its table sorted by id."""
-    start, stop = np.searchsorted(table.column("id").to_numpy(), (rows.start, rows.stop))
-    part = table.slice(start, stop - start)
-    place = torch.from_numpy(part.column("id").to_numpy() - rows.start)
-
-    def spread(name: str, dtype: torch.dtype) -> torch.Tensor:
-        values = torch.zeros(rows.stop - rows.start, dtype=dtype)
-        values[place] = torch.from_numpy(part.column(name).to_numpy().copy()).to(dtype)
-        return values.to(device)
-
-    return EpochValues(
-        spread("seen", torch.int32),
-        spread("flagged", torch.int32),
-        spread("label", torch.int32),
-        spread("correct", torch.float32),
-        {name: spread(name, torch.float32) for name in layout.measures},
-    )
+    ids = table.column("id").to_numpy()
+    start, stop = np.searchsorted(ids, (rows.start, rows.stop))
+    part, found = table.slice(start, stop - start), {}
+    for name in table.column_names[1:]:
+        values = part.column(name).to_numpy()
+        spread = np.zeros(rows.stop - rows.start, values.dtype)
+        spread[ids[start:stop] - rows.start] = values
+        found[name] = torch.from_numpy(spread).to(device)
+    return found
 
 
 def _checked(table: pa.Table, layout: Layout, path: Path) -> pa.Table:
@@ -149,15 +143,3 @@ def _schema(layout: Layout) -> pa.Schema:
     fields = [("id", pa.int64()), ("label", pa.int32()), ("seen", pa.int32()), ("flagged", pa.int32())]
     fields += [(name, pa.float32()) for name in ("correct", *layout.measures)]
     return pa.schema(fields, metadata={_KEY: json.dumps(layout._asdict()).encode()})
-
-
-def _rows(start: int, values: EpochValues, schema: pa.Schema) -> pa.Table:
-    there = ((values.seen + values.flagged) > 0).nonzero().squeeze(1)
-    columns = {
-        "id": there + start,
-        "label": values.label[there],
-        "seen": values.seen[there],
-        "flagged": values.flagged[there],
-        "correct": values.correct[there],
-    } | {name: column[there] for name, column in values.values.items()}
-    return pa.table({name: column.cpu().numpy() for name, column in columns.items()}, schema=schema)

@@ -109,9 +109,7 @@ class RecordingCallback(TrainerCallback):
         self._open.close()
         self.watch(kwargs["model"], self._open)
 
-    def on_epoch_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_epoch_end(self, *args: Any, **kwargs: Any) -> None:
         """End the recorder's epoch."""
         self.recorder.end_epoch()
 
@@ -120,9 +118,7 @@ class RecordingCallback(TrainerCallback):
         with atomic_path(_file(args, state, args.process_index)) as temporary:
             torch.save(self.recorder.state_dict(), temporary)
 
-    def on_train_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_train_end(self, *args: Any, **kwargs: Any) -> None:
         """Remove the hooks."""
         self._open.close()
 
@@ -148,24 +144,24 @@ class RecorderCallback(RecordingCallback):
     def __init__(self, recorder: Recorder, *, head: str | None = None) -> None:
         super().__init__(recorder)
         self.head = head
-        self._carried: tuple[Tensor, Tensor] | None = None
 
     def watch(self, model: nn.Module, hooks: ExitStack) -> None:
         """Register the hooks on the model, to be removed with the stack."""
-        hooks.callback(model.register_forward_pre_hook(self._take_out, with_kwargs=True).remove)
+        carried: list[Tensor] = []
+
+        def take_out(module: nn.Module, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            carried[:] = [kwargs.pop(name) for name in (ID, LABEL) if name in kwargs]
+            return inputs, kwargs
+
+        hooks.callback(model.register_forward_pre_hook(take_out, with_kwargs=True).remove)
         seen = hooks.enter_context(observe(model, self.head))
 
         def record(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
-            if self._carried is not None and module.training:
-                self.recorder.update_seen(*self._carried, seen)
-            self._carried = None
+            if len(carried) == 2 and module.training:
+                self.recorder.update_seen(*carried, seen)
+            carried.clear()
 
         hooks.callback(model.register_forward_hook(record).remove)
-
-    def _take_out(self, module: nn.Module, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        ids, labels = kwargs.pop(ID, None), kwargs.pop(LABEL, None)
-        self._carried = None if ids is None or labels is None else (ids, labels)
-        return inputs, kwargs
 
 
 def _file(args: TrainingArguments, state: TrainerState, process: int) -> Path:

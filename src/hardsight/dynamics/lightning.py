@@ -56,7 +56,14 @@ class RecorderCallback(Callback):
     def on_before_backward(self, trainer: Trainer, pl_module: LightningModule, loss: Tensor) -> None:
         """Record the forward that just ran: now, while the head's weights are still those that made the logits."""
         if self._waiting is not None and self._seen is not None:
-            self._check_seen(self._seen, pl_module)
+            try:
+                _ = self._seen.name
+            except RuntimeError:
+                names = ", ".join(name for name, _ in pl_module.named_children())
+                raise ValueError(
+                    f"model must name the submodule whose output are the logits, out of {names}; the step does not "
+                    f"call {self.model or 'the module itself'}"
+                ) from None
             self.recorder.update_seen(*self._waiting, self._seen)
         self._waiting = None
 
@@ -64,11 +71,11 @@ class RecorderCallback(Callback):
         """End the recorder's epoch."""
         self.recorder.end_epoch()
 
-    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_train_end(self, *_: Any) -> None:
         """Remove the hooks."""
         self._open.close()
 
-    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+    def on_exception(self, *_: Any) -> None:
         """Remove the hooks."""
         self._open.close()
 
@@ -80,16 +87,6 @@ class RecorderCallback(Callback):
         """Go on from a checkpoint."""
         if state_dict:
             self.recorder.load_shared_state_dict(state_dict)
-
-    def _check_seen(self, seen: Seen, module: LightningModule) -> None:
-        try:
-            _ = seen.name
-        except RuntimeError:
-            names = ", ".join(name for name, _ in module.named_children())
-            raise ValueError(
-                f"model must name the submodule whose output are the logits, out of {names}; the step does not call "
-                f"{self.model or 'the module itself'}"
-            ) from None
 
     def _observed(self, module: LightningModule) -> nn.Module:
         if self.model is not None:

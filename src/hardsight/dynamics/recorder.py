@@ -1,7 +1,7 @@
 """`Recorder`: the training dynamics of every sample, recorded while training runs.
 
-Each step is added to the sums of the epoch (`epoch_sums`); the end of an epoch folds them into running aggregates
-(`aggregates`), from which the scores are computed (`hardsight.hardness.dynamics`). `recorded_epochs` holds both.
+Each step is added to the sums of the epoch; the end of an epoch folds them into running aggregates (both are in
+`aggregates`, and held by `recorded_epochs`), from which the scores are computed (`hardsight.hardness.dynamics`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,15 +10,21 @@ from typing import Any
 
 import pyarrow as pa
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 from hardsight import distributed
-from hardsight.dynamics.aggregates import Aggregates, scores_table
-from hardsight.dynamics.batches import Batch, check_batch, check_norms, check_values
-from hardsight.dynamics.epoch_sums import REPEATS, Layout, add_processes, agree, empty_share
+from hardsight.dynamics.aggregates import REPEATS, Aggregates, Layout, scores_table
 from hardsight.dynamics.history import PHASES, History
 from hardsight.dynamics.measures import ANGULAR, Cosines, Measured, measures_of
-from hardsight.dynamics.recorded_epochs import RecordedEpochs, check_state
+from hardsight.dynamics.recorded_epochs import (
+    Batch,
+    RecordedEpochs,
+    check_batch,
+    check_norms,
+    check_state,
+    check_values,
+)
 from hardsight.hardness import Score
 from hardsight.hardness.dynamics import choose_dynamics_scores, dynamics_scores
 from hardsight.heads import Seen
@@ -39,8 +45,8 @@ class Recorder:
     tensor([ 2., -1.])
 
     `scores`: names; None for all that the updates allow (those of angles need `features_norm` and `weight_norm`).
-    `repeats`: a sample that comes several times in an epoch counts with the `"mean"` of its measures, with the
-    `"last"`, or raises (`"raise"`). `strays`: ids out of range raise (`"raise"`) or are left out (`"ignore"`). Both
+    `repeats`: a sample that comes several times in an epoch counts with the `"mean"` of its measures, or raises
+    (`"raise"`). `strays`: ids out of range raise (`"raise"`) or are left out (`"ignore"`). Both
     are noticed at the end of the epoch, because reading the values would make every step wait for the GPU;
     `validate=True` checks at every step. Rows with a negative label are left out. `early_epochs` is how many epochs
     `el2n_early` averages. `history` is a folder that gets one Parquet file per epoch; `group` the process group that
@@ -81,9 +87,7 @@ class Recorder:
     def from_history(cls, history: Path | str, **options: Any) -> "Recorder":
         """The recorder that wrote this history, rebuilt to the bit; it resumes after the last complete epoch."""
         folder = History(history)
-        if not folder.count(PHASES[0]):
-            raise ValueError(f"history must hold at least one epoch; {folder.folder} holds none")
-        layout, _ = folder.read(PHASES[0], 0)
+        layout = folder.layout()
         recorder = cls(layout.num_samples, layout.num_classes, history=history, **options)
         recorder._may_move = recorder.device is None
         recorder._begin(layout, recorder.device or torch.device("cpu")).replay(folder)
@@ -109,11 +113,6 @@ class Recorder:
         """Whether anything was recorded or loaded."""
         return self._recorded is not None
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes held on the device."""
-        return 0 if self._recorded is None else self._recorded.nbytes
-
     def update(
         self,
         ids: Tensor,
@@ -133,7 +132,9 @@ class Recorder:
         if recorded is None:
             recorded = self._start(logits.shape[1], logits.device, angular=features_norm is not None)
         elif self._may_move:
-            recorded = self._move(recorded, logits.device)
+            self._may_move = False
+            if logits.device != self.device:
+                recorded = self._begin(recorded.layout, logits.device, recorded.state_dict())
         if recorded.angular or features_norm is not None or weight_norm is not None:
             check_norms(logits, features_norm, weight_norm, bias, recorded.angular)
         # Everything to where the sums are; where it is there already, this does nothing.
@@ -185,9 +186,10 @@ class Recorder:
         self.flush()
         if distributed.several(self.group):
             self._take_part()
-            add_processes(self._begun().epoch_sums.tensors(), self.group)
+            # Integers: neither the order of adding nor the split of the samples changes the result.
+            dist.all_reduce(self._begun().epoch_sums.sums, group=self.group)
         recorded = self._begun()
-        recorded.check_epoch(self.strays)
+        recorded.check_epoch(self.strays, self.repeats)
         # Also without a history: it may be the first process alone that was given one.
         with distributed.together(lambda failure: distributed.wait_for_all(failure, self.group)):
             if self.history is not None and distributed.rank_and_count(self.group)[0] == 0:
@@ -268,13 +270,13 @@ class Recorder:
             self._take_part()
         state = self.state_dict()
         if together and state:
-            add_processes(state["ledger"], self.group)
+            dist.all_reduce(state["ledger"]["sums"], group=self.group)
         return state
 
     def load_shared_state_dict(self, state: Mapping[str, Any]) -> None:
         """Resume from a `shared_state_dict`; the first process gets its unfinished epoch, so that it counts once."""
         if state and distributed.rank_and_count(self.group)[0] > 0:
-            state = {**state, "ledger": empty_share(state["ledger"])}
+            state = {**state, "ledger": {"sums": torch.zeros_like(state["ledger"]["sums"])}}
         self.load_state_dict(state)
 
     def _here(self, values: Tensor, dtype: torch.dtype | None = None) -> Tensor:
@@ -301,24 +303,12 @@ class Recorder:
         return self._begin(Layout(self.num_samples, classes, measures), self.device or device)
 
     def _begin(self, layout: Layout, device: torch.device, state: Mapping[str, Any] | None = None) -> RecordedEpochs:
-        recorded = RecordedEpochs(
-            layout,
-            device,
-            repeats=self.repeats,
-            early_epochs=self.early_epochs,
-            process=distributed.rank_and_count(self.group),
-        )
+        recorded = RecordedEpochs(layout, device, self.early_epochs)
         if state is not None:
             recorded.load_state_dict(state)
         # Only now, so that a state that raises leaves the recorder as it was.
         self._recorded, self.num_classes, self.device = recorded, layout.num_classes, recorded.device
         return recorded
-
-    def _move(self, recorded: RecordedEpochs, device: torch.device) -> RecordedEpochs:
-        self._may_move = False
-        if device == self.device:
-            return recorded
-        return self._begin(recorded.layout, device, recorded.state_dict())
 
     def _begun(self) -> RecordedEpochs:
         if self._recorded is None:
@@ -328,9 +318,13 @@ class Recorder:
     def _take_part(self) -> None:
         """Agree with the other processes on what is recorded; a process without a batch adds nothing."""
         own = None if self._recorded is None else (self._recorded.layout, self.phase, self.epoch)
-        agreed = agree(own, self.group)
-        if agreed is not None and self._recorded is None:
-            self._begin(agreed[0], self.device or distributed.default_device(self.group))
+        every: list[Any] = [None] * dist.get_world_size(self.group)
+        dist.all_gather_object(every, own, group=self.group)
+        known = [one for one in every if one is not None]
+        if any(one != known[0] for one in known):
+            raise ValueError(f"every process must record the same measures in the same epoch; got {every}")
+        if known and own is None:
+            self._begin(known[0][0], self.device or distributed.default_device(self.group))
 
 
 def _lengths(vectors: Tensor) -> Tensor:

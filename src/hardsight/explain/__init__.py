@@ -16,7 +16,6 @@ from hardsight.explain.clusters import (
     on_sphere,
     recall_at_k,
     t_sne,
-    umap,
 )
 
 __all__ = [
@@ -38,5 +37,4 @@ __all__ = [
     "recall_at_k",
     "t_sne",
     "tokens_to_maps",
-    "umap",
 ]

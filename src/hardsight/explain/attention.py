@@ -68,14 +68,11 @@ def box_masks(boxes: Tensor, size: tuple[int, int]) -> Float[Tensor, "batch heig
     if bool(wrong.any()):
         first = int(wrong.nonzero()[0])
         raise ValueError(f"boxes must have left <= right and top <= bottom; boxes[{first}] is {boxes[first].tolist()}")
-    rows, columns = (_covered(*edges, length) for edges, length in (((top, bottom), size[0]), ((left, right), size[1])))
-    return rows.unsqueeze(2) * columns.unsqueeze(1)
-
-
-def _covered(start: Tensor, end: Tensor, length: int) -> Float[Tensor, "batch length"]:
-    """How much of each unit interval [i, i + 1] lies between start and end."""
-    left = torch.arange(length, device=start.device, dtype=start.dtype)
-    return (torch.minimum(end, left + 1) - torch.maximum(start, left)).clamp_min(0)
+    # How much of each pixel's interval [i, i + 1] lies between the edges, down and across.
+    rows, columns = (torch.arange(length, device=left.device, dtype=left.dtype) for length in size)
+    down = (torch.minimum(bottom, rows + 1) - torch.maximum(top, rows)).clamp_min(0)
+    across = (torch.minimum(right, columns + 1) - torch.maximum(left, columns)).clamp_min(0)
+    return down.unsqueeze(2) * across.unsqueeze(1)
 
 
 def _checked(maps: Tensor, masks: Tensor) -> tuple[Float[Tensor, "b h w"], Float[Tensor, "b h w"]]:
@@ -200,18 +197,17 @@ def _ground(images: Tensor, baseline: str | Tensor) -> Tensor:
         return torch.zeros_like(images)
     # Bytes have neither means nor blurs of their own: those of their values, rounded.
     values = images if images.is_floating_point() else images.float()
-    ground = values.mean((2, 3), keepdim=True).expand_as(values) if baseline == "mean" else _blurred(values)
+    if baseline == "mean":
+        ground = values.mean((2, 3), keepdim=True).expand_as(values)
+    else:
+        offsets = torch.arange(-_BLUR_REACH, _BLUR_REACH + 1, device=values.device, dtype=values.dtype)
+        bell = (-(offsets**2) / (2 * _BLUR_SIGMA**2)).exp()
+        kernel = torch.outer(bell, bell)[None, None] / bell.sum().square()
+        # Weights that fall outside the picture are left out, and the others made up to 1: no dark rim.
+        planes = values.flatten(0, 1).unsqueeze(1)
+        sums, weights = (F.conv2d(one, kernel, padding=_BLUR_REACH) for one in (planes, torch.ones_like(planes[:1])))
+        ground = (sums / weights).view_as(values)
     return ground if images.is_floating_point() else ground.round().to(images.dtype)
-
-
-def _blurred(images: Tensor) -> Tensor:
-    offsets = torch.arange(-_BLUR_REACH, _BLUR_REACH + 1, device=images.device, dtype=images.dtype)
-    bell = (-(offsets**2) / (2 * _BLUR_SIGMA**2)).exp()
-    kernel = torch.outer(bell, bell)[None, None] / bell.sum().square()
-    # Weights that fall outside the picture are left out, and the others made up to 1: no dark rim.
-    planes = images.flatten(0, 1).unsqueeze(1)
-    blurred, weights = (F.conv2d(each, kernel, padding=_BLUR_REACH) for each in (planes, torch.ones_like(planes[:1])))
-    return (blurred / weights).view_as(images)
 
 
 def _checked_steps(images: Tensor, maps: Tensor, steps: int, batch_size: int) -> Float[Tensor, "batch h w"]:

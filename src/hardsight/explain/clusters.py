@@ -97,8 +97,7 @@ class AngleStatistics(NamedTuple):
 
 def angle_statistics(features: Tensor, labels: Any) -> AngleStatistics:
     """Intra-class and inter-class angles of the features, over all pairs."""
-    classes, positions, units = _checked_classes(features, labels)
-    members = torch.nn.functional.one_hot(positions, len(classes)).double()
+    classes, _, units, members = _checked_classes(features, labels)
     counts = members.sum(0)
     sums = torch.zeros(len(classes), len(classes), dtype=torch.float64, device=units.device)
     squares = torch.zeros_like(sums)
@@ -119,8 +118,7 @@ def angular_silhouette(features: Tensor, labels: Any) -> Float[Tensor, "samples"
     In [-1, 1]; larger is better, below 0 the sample lies nearer to another class (Rousseeuw 1987). 0 for a class of
     one sample. The mean over samples is the silhouette of the set.
     """
-    classes, positions, units = _checked_classes(features, labels)
-    members = torch.nn.functional.one_hot(positions, len(classes)).double()
+    _, positions, units, members = _checked_classes(features, labels)
     counts = members.sum(0)
     found = []
     for start, angles in _blocks(units):
@@ -146,10 +144,12 @@ def _blocks(units: Float[Tensor, "samples dim"]) -> Iterator[tuple[int, Float[Te
         yield start, angles
 
 
-def _checked_classes(features: Tensor, labels: Any) -> tuple[Tensor, Tensor, Tensor]:
+def _checked_classes(features: Tensor, labels: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The classes, each sample's position among them, its direction, and its class as one of zeros and ones."""
     check_features(features)
-    classes, positions = _class_positions("labels", labels, len(features), least=2)
-    return classes.to(features.device), positions.to(features.device), directions(features.detach().double())
+    classes, positions = (one.to(features.device) for one in _class_positions("labels", labels, len(features), least=2))
+    members = torch.nn.functional.one_hot(positions, len(classes)).double()
+    return classes, positions, directions(features.detach().double()), members
 
 
 def _class_positions(
@@ -175,8 +175,7 @@ def on_sphere(features: Tensor) -> Float[Tensor, "samples dim"]:
     check_features(features)
     if features.shape[1] not in (2, 3):
         raise ValueError(
-            f"features must have 2 or 3 dimensions to lie on a circle or a sphere; got {features.shape[1]}: "
-            "use t_sne or umap"
+            f"features must have 2 or 3 dimensions to lie on a circle or a sphere; got {features.shape[1]}: use t_sne"
         )
     return directions(widen(features.detach()))
 
@@ -202,30 +201,6 @@ def t_sne(
     start = "pca" if dimensions <= min(points.shape) and np.ptp(points, axis=0).any() else "random"
     method = "barnes_hut" if dimensions < 4 else "exact"
     view = TSNE(dimensions, perplexity=perplexity, init=start, method=method, random_state=seed).fit_transform(points)
-    return torch.from_numpy(view).to(features.device, torch.float32)
-
-
-def umap(
-    features: Tensor,
-    *,
-    seed: int,
-    dimensions: int = 2,
-    neighbours: int = 15,
-    min_distance: float = 0.1,
-    metric: str = "angle",
-) -> Float[Tensor, "samples dimensions"]:
-    """umap-learn's UMAP of the features (McInnes et al. 2018); the same for the same seed. `metric` as in `t_sne`."""
-    points = _as_points(features, metric).numpy()
-    if not 2 <= neighbours < len(features):
-        raise ValueError(f"neighbours must lie in [2, {len(features)}), below the number of samples; got {neighbours}")
-    try:
-        from umap import UMAP
-    except ImportError:
-        raise ImportError("umap needs umap-learn: pip install umap-learn") from None
-    # One thread, which a seed asks for: the library warns where it has to choose it itself.
-    view = UMAP(
-        n_components=dimensions, n_neighbors=neighbours, min_dist=min_distance, random_state=seed, n_jobs=1
-    ).fit_transform(points)
     return torch.from_numpy(view).to(features.device, torch.float32)
 
 

@@ -7,17 +7,26 @@ a sample `score_tokens` says of a token. What records a training needs transform
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from hardsight.language.columns import TokenCollator, number_tokens, with_reference_loss, with_weights
+from hardsight.language.columns import (
+    TokenCollator,
+    TokenLoss,
+    number_tokens,
+    weights_by_rank,
+    weights_by_rescaling,
+    weights_by_threshold,
+    with_reference_loss,
+    with_weights,
+)
 from hardsight.language.scoring import TOKEN_SCORES, score_tokens
-from hardsight.language.sums import (
+from hardsight.language.text_scoring import (
+    hardest,
     means_by,
     means_by_frequency,
     means_by_position,
     means_by_source,
+    score_text,
     with_context_gain,
 )
-from hardsight.language.text_scoring import hardest, score_text
-from hardsight.language.weights import TokenLoss, weights_by_rank, weights_by_rescaling, weights_by_threshold
 
 if TYPE_CHECKING:
     from hardsight.language.recording import TokenDynamics, TokenRecorderCallback, record

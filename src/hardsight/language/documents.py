@@ -3,7 +3,6 @@
 A long document is cut into windows; each of its tokens is scored once.
 """
 
-import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -64,7 +63,7 @@ def _of_json_lines(path: Path, column: str, source: str | None) -> Iterator[Docu
         where = f"line {number} of {path.name}"
         try:
             row: Any = parse_json(line)
-        except (json.JSONDecodeError, ValueError) as problem:
+        except ValueError as problem:
             raise ValueError(f"{where} must be a JSON object: {problem}") from None
         if not isinstance(row, dict) or not isinstance(row.get(column), str):
             held = ", ".join(map(str, row)) if isinstance(row, dict) else type(row).__name__
@@ -109,17 +108,17 @@ class Window(NamedTuple):
     special: np.ndarray
 
 
-def check_tokenizer(tokenizer: Any, head: LanguageHead) -> None:
-    """The tokenizer is a fast one, and all of its tokens are of the model's vocabulary."""
+def longest(tokenizer: Any, head: LanguageHead) -> int:
+    """The tokens that the model reads at once: at most 1,024, and no more than it has positions for.
+
+    A tokenizer that is not fast, or has tokens beyond the model's vocabulary, raises.
+    """
     if not getattr(tokenizer, "is_fast", False):
         raise ValueError(f"tokenizer must be a fast one, which knows where tokens are; got {type(tokenizer).__name__}")
     known = min(head.size, head.model.get_input_embeddings().num_embeddings)  # type: ignore[operator]
     if len(tokenizer) > known:
         raise ValueError(f"tokenizer must be that of the model, of at most {known} tokens; it has {len(tokenizer)}")
 
-
-def longest(tokenizer: Any, head: LanguageHead) -> int:
-    """The tokens that the model reads at once: at most 1,024, and no more than it has positions for."""
     config = head.model.config.get_text_config()  # type: ignore[union-attr,operator]
     positions = getattr(config, "max_position_embeddings", None) or 1024
     # RoBERTa's count from behind the padding token's.

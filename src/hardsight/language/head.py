@@ -1,8 +1,6 @@
 """The head of a language model: the linear layer over its vocabulary, and what the model makes of its output."""
 
 import hashlib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,6 +52,8 @@ class LanguageHead:
 
 def language_head(model: nn.Module) -> LanguageHead:
     """The head of a causal or masked Hugging Face model; others raise."""
+    from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES as MASKED
+
     inner, _ = unwrap(model)
     name, config = type(inner).__name__, getattr(inner, "config", None)
     if getattr(config, "is_encoder_decoder", False):
@@ -72,13 +72,7 @@ def language_head(model: nn.Module) -> LanguageHead:
     if not scale > 0:
         raise ValueError(f"model must scale its logits by a positive factor; {name} scales by {scale}")
     cap = next((one for key in _CAPS if (one := getattr(text, key, None))), None)
-    return LanguageHead(inner, linear, not _is_masked(name), float(scale), None if cap is None else float(cap))
-
-
-def _is_masked(name: str) -> bool:
-    from transformers.models.auto import modeling_auto
-
-    return name in modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES.values()
+    return LanguageHead(inner, linear, name not in MASKED.values(), float(scale), None if cap is None else float(cap))
 
 
 @torch.no_grad()
@@ -87,24 +81,7 @@ def features_of(head: LanguageHead, **inputs: Any) -> Float[Tensor, "documents l
 
     These are compared with `head.logits`: a model that makes something else of its head's output raises.
     """
-    with _captured(head) as seen:
-        output = head.model(**inputs)
-    if not seen:
-        raise ValueError(f"model must call its head on all positions; {type(head.model).__name__} did not call it")
-    features, given = seen[-1], getattr(output, "logits", None)
-    made = head.logits(features[:1, :1])
-    if given is None or given.shape != made.shape or not _close(given, made, features.dtype):
-        raise ValueError(
-            f"model must give the logits of its linear head, scaled and soft-capped as its configuration says; "
-            f"{type(head.model).__name__} gives something else: scores of it would be wrong"
-        )
-    return features
-
-
-@contextmanager
-def _captured(head: LanguageHead) -> Iterator[list[Tensor]]:
-    """The head's inputs while the block runs; the head itself is given one position of one document."""
-    seen: list[Tensor] = []
+    name, seen = type(head.model).__name__, list[Tensor]()
 
     def capture(module: nn.Module, inputs: tuple[Any, ...]) -> Any:
         seen.append(inputs[0])
@@ -112,16 +89,23 @@ def _captured(head: LanguageHead) -> Iterator[list[Tensor]]:
 
     handle = head.linear.register_forward_pre_hook(capture)
     try:
-        yield seen
+        given = getattr(head.model(**inputs), "logits", None)
     finally:
         handle.remove()
-
-
-def _close(given: Tensor, made: Tensor, dtype: torch.dtype) -> bool:
-    """Equal but for rounding, in the type in which the model multiplies."""
-    eps = max(torch.finfo(one).eps for one in (given.dtype, dtype))
-    tolerance = (8 if eps > 1e-5 else 1e3) * eps
-    return bool((given.float() - made.float()).abs().max() <= tolerance * made.abs().max().clamp(min=1e-30))
+    if not seen:
+        raise ValueError(f"model must call its head on all positions; {name} did not call it")
+    features = seen[-1]
+    made = head.logits(features[:1, :1])
+    if given is not None and given.shape == made.shape:
+        # Equal but for rounding, in the type in which the model multiplies.
+        eps = max(torch.finfo(one).eps for one in (given.dtype, features.dtype))
+        tolerance = (8 if eps > 1e-5 else 1e3) * eps
+        if bool((given.float() - made.float()).abs().max() <= tolerance * made.abs().max().clamp(min=1e-30)):
+            return features
+    raise ValueError(
+        "model must give the logits of its linear head, scaled and soft-capped as its configuration says; "
+        f"{name} gives something else: scores of it would be wrong"
+    )
 
 
 def load_language_model(folder: Path | str, device: str | None = None) -> tuple[Any, Any, dict[str, Any]]:

@@ -111,7 +111,8 @@ class TokenDynamics:
         if products is not None and products.dtype != weight.dtype:
             # Half-precision products are too coarse for an angle.
             products = None
-        count = max(1, _ELEMENTS // head.size)
+        count, wanted = max(1, _ELEMENTS // head.size), self.documents.measures
+        of_angles, others = (tuple(one for one in wanted if (one in ANGULAR) == angular) for angular in (True, False))
         memory, scratch = (weight.new_empty(min(count, len(rows)), head.size) for _ in range(2))
         parts = []
         for some, tokens in zip(rows.split(count), labels.split(count), strict=True):
@@ -122,7 +123,14 @@ class TokenDynamics:
                 torch.mm(part, weight.T, out=here)
                 here += 0.0 if bias is None else bias
             cosines = Cosines(torch.linalg.vector_norm(part, dim=1), lengths, bias)
-            parts.append(measure_tokens(here, tokens, cosines, head, self.documents.measures, scratch[: len(some)]))
+            if head.cap is None and head.scale == 1.0:
+                parts.append(measure(here, tokens, wanted, cosines, consume=True, scratch=scratch[: len(some)]))
+                continue
+            # Angles from the products, the rest from what the model makes of them.
+            angles = measure(here, tokens, of_angles, cosines, scratch=scratch[: len(some)])
+            rest = measure(head.shaped(here), tokens, others, consume=True, scratch=scratch[: len(some)])
+            by_name = dict(zip((*of_angles, *others), (*angles.values, *rest.values), strict=True))
+            parts.append(Measured([by_name[name] for name in wanted], rest.correct, angles.sound & rest.sound))
         columns = [torch.cat(one) for one in zip(*(part.values for part in parts), strict=True)]
         return Measured(columns, *(torch.cat([getattr(part, name) for part in parts]) for name in ("correct", "sound")))
 
@@ -146,19 +154,6 @@ class TokenDynamics:
             raise ValueError(f"state must be of {', '.join(self.recorders)}; got {', '.join(state) or 'nothing'}")
         for name, recorder in self.recorders.items():
             recorder.load_state_dict(state[name])
-
-
-def measure_tokens(
-    products: Tensor, tokens: Tensor, cosines: Cosines, head: LanguageHead, wanted: tuple[str, ...], scratch: Tensor
-) -> Measured:
-    """The measures of a chunk of tokens: angles from the products, the rest from what the model makes of them."""
-    if head.cap is None and head.scale == 1.0:
-        return measure(products, tokens, wanted, cosines, consume=True, scratch=scratch)
-    of_angles, others = (tuple(one for one in wanted if (one in ANGULAR) == angular) for angular in (True, False))
-    angles = measure(products, tokens, of_angles, cosines, scratch=scratch)
-    rest = measure(head.shaped(products), tokens, others, consume=True, scratch=scratch)
-    by_name = dict(zip((*of_angles, *others), (*angles.values, *rest.values), strict=True))
-    return Measured([by_name[name] for name in wanted], rest.correct, angles.sound & rest.sound)
 
 
 class TokenRecorderCallback(RecordingCallback):

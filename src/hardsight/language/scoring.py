@@ -2,14 +2,14 @@
 
 import inspect
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 import torch
-from jaxtyping import Bool, Float, Int, Integer
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from hardsight.hardness import Score, score
+from hardsight.hardness import SCORES, Score, score
 from hardsight.hardness.columns import SummaryColumns
 from hardsight.hardness.registry import parts_of
 from hardsight.hardness.scoring import choose_scores, scores_of_summary
@@ -100,15 +100,22 @@ def score_batch(
     ):
         # Padding on the left moves no token.
         given["position_ids"] = (mask.long().cumsum(1) - 1).clamp(min=0)
-    targets = targets_of(input_ids, mask, None if labels is None else labels.to(device), head.causal)
+    tokens = input_ids if labels is None else labels.to(device)
+    there = mask & (tokens != IGNORED)
+    if head.causal:
+        there[:, 1:] &= mask[:, :-1]
+        there[:, :1] = False
+    document, column = there.nonzero(as_tuple=True)
+    # How many tokens of the document are before it: padding on the left does not count.
+    position, token = mask.long().cumsum(1)[document, column] - 1, tokens[document, column].long()
     fields = [pa.field("document", pa.int64()), pa.field("position", pa.int32()), pa.field("token", pa.int32())]
-    columns = [targets.document + first_document, targets.position.int(), targets.token.int()]
+    columns = [document + first_document, position.int(), token.int()]
     found = {}
-    if len(targets.token):
+    if len(token):
         features = features_of(head, **given)
-        found = score_rows(head, features[targets.document, targets.source], targets.token, scores)
-    fields += [pa.field(name, pa.float32(), metadata=describe(name, head.size)) for name in scores]
+        found = score_rows(head, features[document, column - int(head.causal)], token, scores)
     columns += [found[name].float() if name in found else torch.empty(0) for name in scores]
+    fields += score_fields(scores, head.size)
     arrays = [pa.array(one.cpu().numpy(), field.type) for one, field in zip(columns, fields, strict=True)]
     return pa.record_batch(arrays, schema=pa.schema(fields, metadata={"classes": str(head.size)}))
 
@@ -150,40 +157,10 @@ def _chunk(head: LanguageHead) -> int:
     return max(_FEWEST_TOKENS, elements // head.size)
 
 
-def describe(name: str, vocabulary: int) -> dict[str, str]:
-    """Metadata of a score's column."""
-    return _LOG_PROBABILITY if name == "log_probability" else choose_scores([name])[0].describe(vocabulary)
-
-
-class Targets(NamedTuple):
-    """One row per predicted token: its document and column in the batch, its position, and the column that predicts it.
-
-    `position` counts the tokens of the document before it, so padding on the left does not count.
-    """
-
-    document: Int[Tensor, "rows"]
-    column: Int[Tensor, "rows"]
-    position: Int[Tensor, "rows"]
-    source: Int[Tensor, "rows"]
-    token: Int[Tensor, "rows"]
-
-
-def targets_of(
-    input_ids: Integer[Tensor, "documents length"],
-    mask: Bool[Tensor, "documents length"],
-    labels: Integer[Tensor, "documents length"] | None,
-    causal: bool,
-) -> Targets:
-    """Every token under the mask whose label is not -100; in a causal model only where a token stands before it."""
-    tokens = input_ids if labels is None else labels
-    there = mask & (tokens != IGNORED)
-    if causal:
-        there = there.clone()
-        there[:, 1:] &= mask[:, :-1]
-        there[:, :1] = False
-    document, column = there.nonzero(as_tuple=True)
-    position = mask.long().cumsum(1)[document, column] - 1
-    return Targets(document, column, position, column - int(causal), tokens[document, column].long())
+def score_fields(scores: Sequence[str], vocabulary: int) -> list[pa.Field]:
+    """The scores' columns."""
+    about = [_LOG_PROBABILITY if one == "log_probability" else SCORES[one].describe(vocabulary) for one in scores]
+    return [pa.field(name, pa.float32(), metadata=said) for name, said in zip(scores, about, strict=True)]
 
 
 def check_tokens(

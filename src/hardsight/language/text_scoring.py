@@ -1,4 +1,4 @@
-"""`score_text`: scores of every token of a file of documents, written some documents after others.
+"""`score_text`: scores of every token of a file of documents, some documents after others; and means of such scores.
 
 What is done lies in a folder beside the output until all is: a run that was stopped goes on from there.
 """
@@ -23,7 +23,6 @@ from hardsight.language.documents import (
     Document,
     Encoded,
     batches_of,
-    check_tokenizer,
     encode,
     longest,
     read_documents,
@@ -31,8 +30,7 @@ from hardsight.language.documents import (
     windows_of,
 )
 from hardsight.language.head import LanguageHead, language_head
-from hardsight.language.scoring import TOKEN_SCORES, choose_token_scores, describe, score_batch
-from hardsight.language.sums import means_by
+from hardsight.language.scoring import TOKEN_SCORES, choose_token_scores, score_batch, score_fields
 from hardsight.records import atomic_path, check_writable, remove_drafts, write_json, write_table
 from hardsight.validation import check_count
 
@@ -68,7 +66,6 @@ def score_text(
     check_writable(output)
     chosen = choose_token_scores(scores)
     head = language_head(model)
-    check_tokenizer(tokenizer, head)
     most = longest(tokenizer, head)
     length = most if length is None else length
     check_count("length", length, "tokens that the model reads at once", least=2)
@@ -80,8 +77,10 @@ def score_text(
         raise ValueError(
             f"context must lie in [{int(head.causal)}, {length}), tokens that two windows share; got {context}"
         )
+    with Path(text).open("rb") as file:
+        identity = hashlib.file_digest(file, "sha256").hexdigest()
     settings = {
-        "text": _identity(Path(text)), "column": column, "source": source, "scores": chosen, "length": length,
+        "text": identity, "column": column, "source": source, "scores": chosen, "length": length,
         "context": context, "vocabulary": head.size, **(about or {}),
     }  # fmt: skip
     parts = _Parts(output, settings)
@@ -122,7 +121,7 @@ def _tokens_of(
     """The rows of some documents, of which the first has this number."""
     windows = [window for at, one in enumerate(encoded) for window in windows_of(at, one, length, context)]
     fields = [pa.field("document", pa.int64()), *(pa.field(name, pa.int32()) for name in _KEYS[1:])]
-    fields += [pa.field(name, pa.float32(), metadata=describe(name, head.size)) for name in scores]
+    fields += score_fields(scores, head.size)
     found = []
     for batch in batches_of(windows, batch_tokens):
         rows = score_batch(head, *tensors_of(batch, padding), scores)
@@ -153,15 +152,9 @@ def _documents_of(
         fields.append(pa.field("source", pa.string(), metadata={"kind": "shown"}))
         columns.append([one.source for one in some])
     fields.append(pa.field("tokens", pa.int32(), metadata={"title": "Scored tokens"}))
-    fields += [pa.field(name, pa.float32(), metadata=describe(name, vocabulary)) for name in scores]
+    fields += score_fields(scores, vocabulary)
     columns += [means.column("tokens").cast(pa.int32()), *(means.column(name).cast(pa.float32()) for name in scores)]
     return pa.table(columns, schema=pa.schema(fields, {"classes": str(vocabulary)}))
-
-
-def _identity(path: Path) -> str:
-    """A file's hash: what was done of another file is of no use."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 class _Parts:
@@ -218,3 +211,65 @@ def hardest(documents: pa.Table, by: str, count: int = 10) -> pa.Table:
     order = "ascending" if (field.metadata or {}).get(b"direction") == b"larger is easier" else "descending"
     known = documents.filter(pc.is_valid(documents.column(by)))
     return known.take(pc.sort_indices(known, sort_keys=[(by, order)])[:count])
+
+
+def means_by(tokens: pa.Table, group: Any, *, groups: int | None = None) -> pa.Table:
+    """One row per group from 0 on: `group`, how many `tokens` it has, and the mean of each score; null without tokens.
+
+    `group` has a number for each row of the table; the sums are of doubles.
+    """
+    numbers = np.asarray(group, dtype=np.int64)
+    if numbers.shape != (tokens.num_rows,) or (len(numbers) and numbers.min() < 0):
+        raise ValueError(
+            f"group must be a number from 0 on for each of the {tokens.num_rows} rows; got {list(numbers.shape)}"
+        )
+    count = int(numbers.max(initial=-1)) + 1 if groups is None else groups
+    sizes = np.bincount(numbers, minlength=count)
+    found = {"group": pa.array(np.arange(count)), "tokens": pa.array(sizes)}
+    for name in tokens.column_names:
+        if name not in _KEYS:
+            sums = np.bincount(numbers, tokens.column(name).to_numpy().astype(np.float64), minlength=count)
+            found[name] = pa.array(sums / np.maximum(sizes, 1), mask=sizes == 0)
+    return pa.table(found)
+
+
+def with_context_gain(tokens: pa.Table) -> pa.Table:
+    """The table with a column `context_gain` (nats): log p(token | what is before it) minus log p(token).
+
+    The second probability is the token's share of the table, so what is rare is not taken for surprising. The mean over
+    many documents is the information that the context has of a token; in a document without order it is near 0.
+    """
+    codes, counts = np.unique(tokens.column("token").to_numpy(), return_inverse=True, return_counts=True)[1:]
+    gain = tokens.column("log_probability").to_numpy() - np.log(counts[codes] / max(1, len(codes)))
+    about = {
+        "kind": "score", "title": "Gain by context (nats)", "direction": "larger is easier", "range": "[-inf, inf]",
+        "source": "pointwise mutual information of a token and what is before it",
+    }  # fmt: skip
+    return tokens.append_column(pa.field("context_gain", pa.float32(), metadata=about), pa.array(gain, pa.float32()))
+
+
+def means_by_source(documents: pa.Table) -> pa.Table:
+    """One row per source of a table of documents: its documents, its tokens, and the mean of each score over tokens."""
+    scores = [one.name for one in documents.schema if (one.metadata or {}).get(b"kind") == b"score"]
+    tokens = documents.column("tokens").cast(pa.float64())
+    sums = {name: pc.multiply(documents.column(name).cast(pa.float64()), tokens) for name in scores}
+    table = pa.table({"source": documents.column("source"), "tokens": documents.column("tokens"), **sums})
+    wanted = [("source", "count", pc.CountOptions(mode="all")), *((name, "sum") for name in ("tokens", *scores))]
+    found = table.group_by("source", use_threads=False).aggregate(wanted).sort_by("source")
+    columns = {"source": found["source"], "documents": found["source_count"], "tokens": found["tokens_sum"]}
+    return pa.table(columns | {name: pc.divide(found[f"{name}_sum"], columns["tokens"]) for name in scores})
+
+
+def means_by_position(tokens: pa.Table, width: int = 1) -> pa.Table:
+    """Means by position in the document, `width` positions together; `group` is the first of them."""
+    check_count("width", width, "positions together")
+    found = means_by(tokens, tokens.column("position").to_numpy() // width)
+    return found.set_column(0, "group", pa.array(found.column("group").to_numpy() * width))
+
+
+def means_by_frequency(tokens: pa.Table) -> pa.Table:
+    """Means by how often the token occurs in the table, in powers of two; `group` is the least count of each."""
+    token = tokens.column("token").to_numpy()
+    often = np.bincount(token)[token] if len(token) else token
+    found = means_by(tokens, np.floor(np.log2(np.maximum(often, 1))).astype(np.int64))
+    return found.set_column(0, "group", pa.array(2 ** found.column("group").to_numpy()))

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from hardsight.datasets.epochs import mixed_seed
 from hardsight.distributed import rank_and_count
-from hardsight.dynamics.noise_rate import lead, noise_rate
+from hardsight.dynamics.detector import lead, noise_rate
 from hardsight.heads import evaluating
 from hardsight.losses.automatic import AutomaticRescaling
 from hardsight.losses.curriculum import D2L, SelfPaced, local_intrinsic_dimensionality

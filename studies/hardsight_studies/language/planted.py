@@ -24,7 +24,7 @@ from hardsight.hardness import SCORES
 from hardsight.language import TOKEN_SCORES, number_tokens, score_tokens
 from hardsight.language.head import language_head
 from hardsight.language.recording import TokenDynamics
-from hardsight.language.sums import means_by, with_context_gain
+from hardsight.language.text_scoring import means_by, with_context_gain
 from hardsight.records import read_run
 from hardsight_studies.engine import trainings
 from hardsight_studies.engine.running import row_of
@@ -128,13 +128,13 @@ def measured(texts: list[str], wrong: np.ndarray, settings: Any, seed: int, devi
     encoded = functools.partial(_encoded, words, length=settings["length"])
     ids = encoded(texts)
     found: dict[str, np.ndarray] = {}
-    model, dynamics = copy.deepcopy(begun).to(device), None
+    model = copy.deepcopy(begun).to(device)
     dynamics = train(model, ids, settings, seed, recorded=True)
     tokens = scored(model, ids, range(len(ids)))
     found |= of_documents(tokens, len(ids))
     assert dynamics is not None
-    for name, values in dynamics.documents.scores().items():
-        found[f"training_{name}"] = SCORES[name].hardness(values.double().cpu().numpy())
+    for name, recorded in dynamics.documents.scores().items():
+        found[f"training_{name}"] = SCORES[name].hardness(recorded.double().cpu().numpy())
     unseen, order = held_out(begun.to(device), ids, texts, encoded, settings, seed)
     found |= {f"unseen_{name}": values for name, values in of_documents(unseen, len(ids)).items()}
     found |= {f"unseen_{name}": -values for name, values in order.items()}
@@ -277,8 +277,7 @@ def train(
     head, seen = language_head(model), []
     dynamics = TokenDynamics(starts, head.size, every=2) if recorded else None
     handle = head.linear.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0].detach()))
-    fused = {"fused": True} if device.type == "cuda" else {}
-    optimizer = torch.optim.AdamW(model.parameters(), lr=settings["lr"], weight_decay=0.1, **fused)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=settings["lr"], weight_decay=0.1, fused=device.type == "cuda")
     steps = settings["epochs"] * -(-len(ids) // settings["batch"])
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, settings["lr"], steps, pct_start=0.1)
     generator = torch.Generator().manual_seed(seed)

@@ -48,7 +48,7 @@ def books() -> list[str]:
     rated = pq.read_table(data_file("rated_texts", "texts-with-ratings.parquet"), columns=["text"])
     files = sorted(data_file("books").glob("*.txt"))
     paragraphs = [part for one in files for part in re.split(r"\n\s*\n", one.read_text("utf-8")) if part.strip()]
-    return rated.column("text").to_pylist() + [" ".join(part.split()) for part in paragraphs]
+    return [" ".join(text.split()) for text in (*rated.column("text").to_pylist(), *paragraphs)]
 
 
 def docstrings() -> list[str]:

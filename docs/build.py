@@ -16,8 +16,7 @@ import torch
 
 from hardsight.geometry import angle_between
 from hardsight.hardness import SCORES, Score, score
-from hardsight.losses.emphasis import weight_curve
-from hardsight.losses.rescaled_rows import Transform
+from hardsight.losses.emphasis import Transform, weight_curve
 from hardsight.plotting import BLUE, GREEN, INK, RED, as_png, drawing
 from hardsight.records import write_bytes
 from hardsight.training.config import TrainingConfig

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from hardsight.losses.rescaled_rows import let_go, log_weight, rescaled_gradient
+from hardsight.losses.emphasis import let_go, log_weight, rescaled_gradient
 
 # How far the label's logit stands above the others' log-sum-exp: from p = 3e-35 to 1 - p = 3e-35.
 LEADS = (-80.0, -20.0, -1.0, 0.0, 1.0, 20.0, 80.0)

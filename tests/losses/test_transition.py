@@ -1,4 +1,4 @@
-"""Estimating the transition matrix: anchors found, anchors known, counts."""
+"""Estimating the transition matrix: anchors found, counts."""
 
 import pytest
 import torch
@@ -18,13 +18,6 @@ def test_pure_samples_give_the_matrix_back(generator: torch.Generator) -> None:
     estimate = transition_from_predictions(noisy_predictions(generator))
     torch.testing.assert_close(estimate, MATRIX)
     ForwardCorrection(estimate)
-
-
-def test_known_anchors(generator: torch.Generator) -> None:
-    predictions = noisy_predictions(generator)
-    torch.testing.assert_close(transition_from_predictions(predictions, anchors=torch.tensor([[0], [1], [2]])), MATRIX)
-    twice = transition_from_predictions(predictions, anchors=torch.tensor([[0, 1], [1, 1], [2, 2]]))
-    torch.testing.assert_close(twice[0], (MATRIX[0] + MATRIX[1]) / 2)
 
 
 def test_a_quantile_resists_one_outlier(generator: torch.Generator) -> None:
@@ -52,8 +45,6 @@ def test_rejects_in_one_sentence() -> None:
     predictions = torch.full((4, 3), 1 / 3)
     with pytest.raises(ValueError, match=r"quantile must lie in \[0, 1\]; got 97.0"):
         transition_from_predictions(predictions, quantile=97.0)
-    with pytest.raises(ValueError, match="anchors must have a row for each of 3 classes; got 2"):
-        transition_from_predictions(predictions, anchors=torch.tensor([[0], [1]]))
     with pytest.raises(ValueError, match="at least one sample"):
         transition_from_predictions(predictions[:0])
     with pytest.raises(ValueError, match=r"labels must lie in \[0, 3\)"):

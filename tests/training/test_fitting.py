@@ -12,8 +12,8 @@ from torch import nn
 from hardsight import training
 from hardsight.dynamics import Recorder
 from hardsight.hardness import class_normalised_norm
-from hardsight.losses.center import CenterLoss
 from hardsight.losses.contrastive import AMCLoss
+from hardsight.losses.metric import CenterLoss
 from hardsight.losses.rescaling import GradientRescaling
 from hardsight.losses.robust import GCELoss
 from hardsight.training import evaluation, network

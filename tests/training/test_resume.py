@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from hardsight import claims, owners, training
 from hardsight.dynamics import Recorder
-from hardsight.losses.center import CenterLoss
+from hardsight.losses.metric import CenterLoss
 from hardsight.training import checkpoints
 from hardsight.training.capture import make_capturable
 from hardsight.training.feed import Feed

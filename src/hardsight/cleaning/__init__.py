@@ -34,7 +34,7 @@ if TYPE_CHECKING:
         ImportanceSampler,
         SelfPacedSampler,
     )
-    from hardsight.losses.triplets import Triplets, mine_triplets
+    from hardsight.losses.metric import Triplets, mine_triplets
 
 __all__ = [
     "ACTIONS", "RANK_COMBINATIONS", "Action", "Advice", "Applied", "Audit", "ClassBalancedSampler", "Correction",
@@ -64,7 +64,7 @@ _HOMES = {
         "ClassBalancedSampler",
         "CurriculumSampler", "EpochSampler", "HardMiningSampler", "ImportanceSampler", "SelfPacedSampler",
     ),
-    "losses.triplets": ("Triplets", "mine_triplets"),
+    "losses.metric": ("Triplets", "mine_triplets"),
 }  # fmt: skip
 
 

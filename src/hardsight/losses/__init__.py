@@ -1,9 +1,20 @@
 """Losses that know hard from wrong, each a pure function and a module around it; see docs/losses.md."""
 
 from hardsight.losses.accumulation import AccumulatedRescaling, compute_loss_func
-from hardsight.losses.angular import AngularLinear, AVHLoss, angular_logits, avh_loss
+from hardsight.losses.angular import (
+    AngularLinear,
+    ArcFace,
+    AVHLoss,
+    CosFace,
+    CosineLinear,
+    NormFace,
+    SphereFace,
+    angular_logits,
+    avh_loss,
+    margin_logits,
+    margin_loss,
+)
 from hardsight.losses.automatic import AutomaticRescaling
-from hardsight.losses.center import CenterLoss, center_loss, updated_centers
 from hardsight.losses.contrastive import (
     AMC_PAPER,
     AMC_SCRIPT,
@@ -46,7 +57,15 @@ from hardsight.losses.entropy import (
     taylor_softmax_loss,
 )
 from hardsight.losses.joint import JointOptimisation, joint_optimisation_loss
-from hardsight.losses.margins import ArcFace, CosFace, CosineLinear, NormFace, SphereFace, margin_logits, margin_loss
+from hardsight.losses.metric import (
+    CenterLoss,
+    TripletLoss,
+    Triplets,
+    center_loss,
+    mine_triplets,
+    triplet_loss,
+    updated_centers,
+)
 from hardsight.losses.registry import LOSSES, LossEntry
 from hardsight.losses.rescaling import (
     GradientRescaling,
@@ -69,7 +88,6 @@ from hardsight.losses.robust import (
     symmetric_cross_entropy,
     truncated_gce_loss,
 )
-from hardsight.losses.triplets import TripletLoss, Triplets, mine_triplets, triplet_loss
 
 __all__ = [
     "AMC_PAPER",

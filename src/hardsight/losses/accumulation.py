@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from hardsight import distributed
 from hardsight.derivatives import applied, once_differentiable, trace_of, wants_gradient
 from hardsight.losses.automatic import AutomaticRescaling
+from hardsight.losses.emphasis import rescale, rescaled_gradient
 from hardsight.losses.inputs import as_rows, reduce
-from hardsight.losses.rescaled_rows import rescale, rescaled_gradient
 from hardsight.losses.rescaling import GradientRescaling
 
 
@@ -46,14 +46,9 @@ class AccumulatedRescaling:
         self._log_total = None
 
     def __call__(
-        self,
-        logits: Tensor,
-        labels: Tensor,
-        sample_weight: Tensor | None = None,
-        *,
-        num_items: Tensor | int | None = None,
-        gradients_are_averaged: bool = True,
-    ) -> Tensor:
+        self, logits: Tensor, labels: Tensor, sample_weight: Tensor | None = None, *,
+        num_items: Tensor | int | None = None, gradients_are_averaged: bool = True,
+    ) -> Tensor:  # fmt: skip
         """The part's loss. Its value is the part's mean cross-entropy, or its sum over `num_items`."""
         loss = self.loss
         rows = as_rows(logits, labels, sample_weight=sample_weight, ignore_index=loss.ignore_index, soft_targets=False)

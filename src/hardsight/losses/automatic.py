@@ -26,8 +26,8 @@ from torch import Tensor, nn
 
 from hardsight import distributed
 from hardsight.derivatives import wants_gradient
+from hardsight.losses.emphasis import attach_gradient, rescale, rescaled_gradient
 from hardsight.losses.inputs import as_rows, check_range, check_reduction, reduce
-from hardsight.losses.rescaled_rows import attach_gradient, rescale, rescaled_gradient
 from hardsight.losses.terms import Over
 
 # Below this rate cross-entropy stays: on clean labels the two are equal (Table 2), and an estimate is no better.
@@ -153,7 +153,7 @@ class AutomaticRescaling(nn.Module):
         with torch.no_grad():
             log_p, log_rest, _, direction = rescale(rows, 1.0, 0.0, "identity")
             beta, lam = self.beta.to(log_p.dtype), self.lam.to(log_p.dtype)
-            # The weights of `rescaled_rows`, of a beta and lam that a captured step must read from the state.
+            # The weights of `emphasis`, of a beta and lam that a captured step must read from the state.
             log_power = torch.where(lam == 0, log_rest, lam * log_p + log_rest)
             log_samples = rows.weight.log()
             log_weights = log_power + beta.log() + log_samples

@@ -41,18 +41,10 @@ MarginRadians = Annotated[float, functools.partial(check_range, low=0.0, high=ma
 
 @checked
 def amc_loss(
-    features: Tensor,
-    pair_labels: Tensor,
-    margin_radians: MarginRadians = 0.5,
-    *,
-    pairs: Pairing = "halves",
-    odd: Odd = "raise",
-    sample_weight: Tensor | None = None,
-    ignore_index: int = -100,
-    reduction: Reduction = "mean",
-    across_processes: bool = True,
-    fused: Fused = "auto",
-) -> Float[Tensor, "..."]:
+    features: Tensor, pair_labels: Tensor, margin_radians: MarginRadians = 0.5, *, pairs: Pairing = "halves",
+    odd: Odd = "raise", sample_weight: Tensor | None = None, ignore_index: int = -100, reduction: Reduction = "mean",
+    across_processes: bool = True, fused: Fused = "auto",
+) -> Float[Tensor, "..."]:  # fmt: skip
     """angle^2 for neighbours, max(0, margin - angle)^2 for others (AMC, Eq. 2); mean over the pairs. In [0, pi^2].
 
     The paper divides by the batch size, the authors' code by the number of pairs, as here. A batch that has no halves
@@ -72,8 +64,7 @@ def amc_loss(
                 reduction=reduction, across_processes=False, fused=False,
             )  # fmt: skip
 
-        given = (features, labels, margin_radians, known, ignore_index, reduction)
-        return pairwise_angular_contrast(*given, plain=plain)
+        return pairwise_angular_contrast(features, labels, margin_radians, known, ignore_index, reduction, plain=plain)
     batch = _pairs(features, labels, pairs, odd, sample_weight, ignore_index, across_processes)
     if pairs == "halves":
         angle = angle_between(batch.features[batch.left], batch.features[batch.right])
@@ -91,18 +82,10 @@ def _obstacle(pairs: str, reduction: str) -> str | None:
 
 @checked
 def contrastive_loss(
-    features: Tensor,
-    pair_labels: Tensor,
-    *,
-    margin: Positive = 1.0,
-    per_dimension: bool = False,
-    pairs: Pairing = "halves",
-    odd: Odd = "raise",
-    sample_weight: Tensor | None = None,
-    ignore_index: int = -100,
-    reduction: Reduction = "mean",
-    across_processes: bool = True,
-) -> Float[Tensor, "..."]:
+    features: Tensor, pair_labels: Tensor, *, margin: Positive = 1.0, per_dimension: bool = False,
+    pairs: Pairing = "halves", odd: Odd = "raise", sample_weight: Tensor | None = None, ignore_index: int = -100,
+    reduction: Reduction = "mean", across_processes: bool = True,
+) -> Float[Tensor, "..."]:  # fmt: skip
     """distance^2 for neighbours, max(0, margin - distance)^2 for others (AMC, Eq. 1); options as for `amc_loss`.
 
     With `per_dimension` the distance is divided by sqrt(dim): its square is the mean over the dimensions, and margin
@@ -169,14 +152,9 @@ class _Pairs(NamedTuple):
 
 
 def _pairs(
-    features: Tensor,
-    labels: Tensor,
-    pairs: str,
-    odd: str,
-    sample_weight: Tensor | None,
-    ignore_index: int,
+    features: Tensor, labels: Tensor, pairs: str, odd: str, sample_weight: Tensor | None, ignore_index: int,
     across_processes: bool,
-) -> _Pairs:
+) -> _Pairs:  # fmt: skip
     """The batch, over all processes where asked, and which of its samples make pairs."""
     features = widen(features)
     weight = torch.ones(len(features), dtype=features.dtype, device=features.device)
@@ -199,11 +177,10 @@ def _pairs(
     return _Pairs(features, left, right, labels[left] == labels[right], weight[left] * weight[right])
 
 
-def _gathered(features: Tensor, labels: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _gathered(*given: Tensor) -> list[Tensor]:
     """All processes' samples."""
-    counts = distributed.count_samples(features)
-    first, second, third = (distributed.gather_samples(one, counts=counts) for one in (features, labels, weight))
-    return first, second, third
+    counts = distributed.count_samples(given[0])
+    return [distributed.gather_samples(one, counts=counts) for one in given]
 
 
 def _labels(features: Tensor, pair_labels: Tensor) -> Int[Tensor, "batch"]:

@@ -13,14 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from hardsight.geometry import full_precision
-from hardsight.losses.inputs import (
-    Rows,
-    bounded,
-    check_floating,
-    check_labels,
-    check_range,
-    sum_slack,
-)
+from hardsight.losses.inputs import Rows, bounded, check_floating, check_labels, check_range, sum_slack
 from hardsight.losses.registry import LossModule, Sizes, on_rows, registered
 
 
@@ -33,6 +26,7 @@ def forward_correction_loss(rows: Rows, transition: Float[Tensor, "classes class
 
 
 def _backward(rows: Rows, inverse: Float[Tensor, "classes classes"]) -> Float[Tensor, "rows"]:
+    """Backward correction by the inverse of the matrix."""
     _check_classes(rows, inverse)
     inverse = inverse.to(rows.logits.dtype)
     if rows.probabilities is None:
@@ -69,24 +63,16 @@ def _symmetric(sizes: Sizes) -> dict[str, Tensor]:
 
 
 @registered(
-    "forward_correction",
-    "−log (pT)_y",
-    "Patrini et al., CVPR 2017",
-    options=_symmetric,
-    class_squares=("transition",),
+    "forward_correction", "−log (pT)_y", "Patrini et al., CVPR 2017", options=_symmetric, class_squares=("transition",)
 )
 class ForwardCorrection(_ByMatrix, of=forward_correction_loss):
     """`forward_correction_loss` with its matrix, which is saved with the state."""
 
 
 @registered(
-    "backward_correction",
-    "−Σ_j T⁻¹_yj log p_j",
-    "Patrini et al., CVPR 2017",
-    options=_symmetric,
-    low=-math.inf,
-    class_squares=("transition", "inverse"),
-)
+    "backward_correction", "−Σ_j T⁻¹_yj log p_j", "Patrini et al., CVPR 2017",
+    options=_symmetric, low=-math.inf, class_squares=("transition", "inverse"),
+)  # fmt: skip
 class BackwardCorrection(_ByMatrix, of=on_rows(_backward)):
     """`backward_correction_loss` with its matrix and the inverse, saved with the state."""
 
@@ -184,27 +170,17 @@ def noisy_transition(classes: int, rate: float = 0.3) -> Float[Tensor, "classes 
 
 
 def transition_from_predictions(
-    probabilities: Float[Tensor, "samples classes"],
-    *,
-    quantile: float = 1.0,
-    anchors: Int[Tensor, "rows points"] | None = None,
+    probabilities: Float[Tensor, "samples classes"], *, quantile: float = 1.0
 ) -> Float[Tensor, "classes classes"]:
     """Row i is the prediction at class i's anchor point (Patrini et al., 2017, Eqs. 12 and 13).
 
     `probabilities` are a softmax trained on the noisy labels. Class i's anchor is the sample most surely of that
-    class, or with `quantile` (the paper: 0.97) the one at that quantile of p_i, which outliers move less. `anchors`
-    names known anchor points instead, rows of the samples' numbers; several a class are averaged.
+    class, or with `quantile` (the paper: 0.97) the one at that quantile of p_i, which outliers move less.
     """
     check_range(quantile, "quantile", 0.0, 1.0)
-    samples, classes = probabilities.shape
-    if samples == 0:
+    if not len(probabilities):
         raise ValueError("probabilities must hold at least one sample; got 0")
-    if anchors is None:
-        order = probabilities.argsort(dim=0)
-        anchors = order[int(quantile * (samples - 1))].unsqueeze(-1)
-    elif anchors.shape[0] != classes:
-        raise ValueError(f"anchors must have a row for each of {classes} classes; got {anchors.shape[0]}")
-    rows = probabilities[anchors].mean(1)
+    rows = probabilities[probabilities.argsort(dim=0)[int(quantile * (len(probabilities) - 1))]]
     return rows / rows.sum(-1, keepdim=True)
 
 

@@ -10,11 +10,12 @@ from typing import Any
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from hardsight import distributed
 from hardsight.geometry import widen
-from hardsight.losses.inputs import Rows, as_rows, bounded, check_range, check_reduction
+from hardsight.losses.entropy import cross_entropy
+from hardsight.losses.inputs import Rows, as_rows, bounded, check_range
 from hardsight.losses.registry import LossModule, on_rows, registered
 
 
@@ -35,14 +36,9 @@ def self_paced_loss(rows: Rows, *, threshold: Tensor | float, linear: bool = Fal
 
 
 def mentornet_weights(
-    losses: Float[Tensor, "*shape"],
-    threshold: Tensor | float,
-    progress: Tensor | float,
-    *,
-    burn_in: float = 0.18,
-    linear_from: float = 0.9,
-    softness: float = 1.0,
-) -> Float[Tensor, "*shape"]:
+    losses: Float[Tensor, "*shape"], threshold: Tensor | float, progress: Tensor | float, *, burn_in: float = 0.18,
+    linear_from: float = 0.9, softness: float = 1.0,
+) -> Float[Tensor, "*shape"]:  # fmt: skip
     """MentorNet's predefined curriculum (Jiang et al., 2018), by the share of training done. In [0, 1].
 
     All samples count during the burn-in; then those whose loss is at most the threshold; from `linear_from` on the
@@ -55,12 +51,9 @@ def mentornet_weights(
 
 
 @registered(
-    "self_paced",
-    "−v log p_y, v = 1(−log p_y < threshold)",
-    "Kumar et al., NeurIPS 2010",
-    options=lambda sizes: {"threshold": 4.0},
-    best_at_label=False,
-)
+    "self_paced", "−v log p_y, v = 1(−log p_y < threshold)", "Kumar et al., NeurIPS 2010",
+    options=lambda sizes: {"threshold": 4.0}, best_at_label=False,
+)  # fmt: skip
 class SelfPaced(LossModule, of=self_paced_loss):
     """`self_paced_loss` with its threshold in the state; `advance()` lets harder samples in."""
 
@@ -79,7 +72,7 @@ class SelfPaced(LossModule, of=self_paced_loss):
 @registered(
     "mentornet_pd", "−v log p_y, v by MentorNet's predefined curriculum", "Jiang et al., ICML 2018", best_at_label=False
 )
-class MentorNetPD(nn.Module):
+class MentorNetPD(LossModule, of=cross_entropy, fixed={"label_smoothing": 0.0}):
     """Cross-entropy weighted by `mentornet_weights`; the threshold is a moving average of a loss percentile.
 
     Call `set_progress(share of training done)` once an epoch. The percentile is that of the whole batch over all
@@ -91,18 +84,11 @@ class MentorNetPD(nn.Module):
     started: Tensor
 
     def __init__(
-        self,
-        percentile: float = 0.75,
-        decay: float = 0.9,
-        *,
-        reduction: str = "mean",
-        ignore_index: int = -100,
-        across_processes: bool = True,
+        self, percentile: float = 0.75, decay: float = 0.9, *, across_processes: bool = True, **settings: Any
     ) -> None:
-        super().__init__()
+        super().__init__(**settings)
         self.percentile = check_range(percentile, "percentile", 0.0, 1.0)
         self.decay = check_range(decay, "decay", 0.0, 1.0)
-        self.reduction, self.ignore_index = check_reduction(reduction), ignore_index
         self.across_processes = across_processes
         self.register_buffer("threshold", torch.tensor(0.0))
         self.register_buffer("progress", torch.tensor(0.0))

@@ -65,14 +65,9 @@ def _ratio_loss(rows: Rows, positive: Float[Tensor, "rows classes"]) -> Float[Te
 
 
 def distillation_loss(
-    logits: Float[Tensor, "batch classes"],
-    teacher_logits: Tensor,
-    labels: Integer[Tensor, "batch"] | None = None,
-    *,
-    temperature: int | float = 4.0,
-    teacher_share: int | float = 0.9,
-    sample_weight: Tensor | None = None,
-) -> Float[Tensor, ""]:
+    logits: Float[Tensor, "batch classes"], teacher_logits: Tensor, labels: Integer[Tensor, "batch"] | None = None, *,
+    temperature: int | float = 4.0, teacher_share: int | float = 0.9, sample_weight: Tensor | None = None,
+) -> Float[Tensor, ""]:  # fmt: skip
     """Mean of share T² KL(teacher || student) at temperature T, plus (1 - share) cross-entropy of the labels.
 
     As Hinton et al. (2015). Without labels the teacher's part alone. `sample_weight`, the teacher's AVH of each sample

@@ -66,13 +66,9 @@ class Rows(NamedTuple):
 
 
 def as_rows(
-    logits: Tensor,
-    target: Tensor,
-    *,
-    sample_weight: Tensor | None = None,
-    ignore_index: int = -100,
+    logits: Tensor, target: Tensor, *, sample_weight: Tensor | None = None, ignore_index: int = -100,
     soft_targets: bool = True,
-) -> Rows:
+) -> Rows:  # fmt: skip
     """Check a batch and bring it into rows; see the module's conventions."""
     rows, shape = by_rows(logits)
     classes = rows.shape[1]
@@ -209,12 +205,9 @@ def check_weight(features: Tensor, weight: Tensor, bias: Tensor | None = None) -
 
 
 def reduce(
-    losses: Float[Tensor, "rows"],
-    reduction: str,
-    *,
-    weight: Float[Tensor, "rows"] | None = None,
+    losses: Float[Tensor, "rows"], reduction: str, *, weight: Float[Tensor, "rows"] | None = None,
     shape: tuple[int, ...] | None = None,
-) -> Float[Tensor, "..."]:
+) -> Float[Tensor, "..."]:  # fmt: skip
     """Weighted mean (by the sum of the weights, 0 when that is 0), weighted sum, or the weighted losses themselves.
 
     What would be larger than the largest number is that number, with its gradient as it is.

@@ -26,17 +26,10 @@ from hardsight.losses.terms import Term, mean_over
 
 @checked
 def joint_optimisation_loss(
-    logits: Tensor,
-    target: Tensor,
-    *,
-    alpha: NotNegative = 1.2,
-    beta: NotNegative = 0.8,
-    prior: Tensor | None = None,
-    sample_weight: Tensor | None = None,
-    ignore_index: int = -100,
-    reduction: str = "mean",
+    logits: Tensor, target: Tensor, *, alpha: NotNegative = 1.2, beta: NotNegative = 0.8, prior: Tensor | None = None,
+    sample_weight: Tensor | None = None, ignore_index: int = -100, reduction: str = "mean",
     across_processes: bool = True,
-) -> Float[Tensor, "..."]:
+) -> Float[Tensor, "..."]:  # fmt: skip
     """KL(target | p) + alpha KL(prior | mean p of the batch) + beta entropy(p). At least 0.
 
     The second term, which keeps all samples from one class, belongs to the batch (over all processes); every sample's

@@ -18,7 +18,7 @@ import types
 import typing
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Protocol, TypeVar, cast, runtime_checkable
+from typing import Annotated, Any, ClassVar, Protocol, TypeVar, cast
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -75,12 +75,7 @@ Kind = TypeVar("Kind", bound=type[nn.Module])
 
 
 def registered(
-    name: str,
-    formula: str,
-    source: str,
-    *,
-    options: Callable[[Sizes], dict[str, Any]] = lambda sizes: {},
-    **laws: Any,
+    name: str, formula: str, source: str, *, options: Callable[[Sizes], dict[str, Any]] = lambda sizes: {}, **laws: Any
 ) -> Callable[[Kind], Kind]:
     """Put a module into the registry: made with its defaults, with `options`, and with the sizes that it asks for.
 
@@ -105,22 +100,12 @@ def registered(
     return define
 
 
-@runtime_checkable
 class LossFunction(Protocol):
-    """A loss on logits: called with logits, target and the settings by name."""
+    """A loss on logits: called with logits, target, and by name what all losses share and the settings."""
 
     module: "type[LossModule]"
 
-    def __call__(
-        self,
-        logits: Tensor,
-        target: Tensor,
-        *,
-        sample_weight: Tensor | None = None,
-        ignore_index: int = -100,
-        reduction: str = "mean",
-        **settings: Any,
-    ) -> Tensor: ...
+    def __call__(self, logits: Tensor, target: Tensor, **settings: Any) -> Tensor: ...
 
 
 Function = TypeVar("Function", bound=Callable[..., Tensor])
@@ -147,14 +132,9 @@ def on_rows(per_row: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """A public loss on logits from a function that gives the losses of the rows."""
 
     def public(
-        logits: Tensor,
-        target: Tensor,
-        *given: Any,
-        sample_weight: Tensor | None = None,
-        ignore_index: int = -100,
-        reduction: str = "mean",
-        **settings: Any,
-    ) -> Float[Tensor, "..."]:
+        logits: Tensor, target: Tensor, *given: Any, sample_weight: Tensor | None = None, ignore_index: int = -100,
+        reduction: str = "mean", **settings: Any,
+    ) -> Float[Tensor, "..."]:  # fmt: skip
         rows = as_rows(logits, target, sample_weight=sample_weight, ignore_index=ignore_index)
         return rows.reduce(checked_rows(rows, *given, **settings), reduction)
 
@@ -176,10 +156,9 @@ def loss(
     """
 
     def define(per_row: Callable[..., Tensor]) -> LossFunction:
-        public = on_rows(per_row)
-        public.module = module_of(public, module, fixed)  # type: ignore[attr-defined]
-        registered(name, formula, source, **laws)(public.module)  # type: ignore[attr-defined]
-        return cast(LossFunction, public)
+        public = cast(LossFunction, on_rows(per_row))
+        public.module = registered(name, formula, source, **laws)(module_of(public, module, fixed))
+        return public
 
     return define
 
@@ -212,12 +191,9 @@ class LossModule(nn.Module):
     ignore_index: int
 
     def __init_subclass__(
-        cls,
-        of: Callable[..., Tensor] | None = None,
-        fixed: dict[str, Any] | None = None,
-        kept: tuple[str, ...] = (),
+        cls, of: Callable[..., Tensor] | None = None, fixed: dict[str, Any] | None = None, kept: tuple[str, ...] = (),
         **defaults: Any,
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init_subclass__()
         if of is None:
             return

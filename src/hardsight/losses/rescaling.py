@@ -2,7 +2,7 @@
 
 CE, MAE and GCE push the logits in the same direction, (p - y) / (2 (1 - p_y)), with magnitudes 2(1-p), 4p(1-p) and
 2 p^q (1-p); GR sets the magnitude (Eq. 6). It acts on the gradient alone: the value it returns is for logging only, and
-a second derivative raises. The formula is in `rescaled_rows`.
+a second derivative raises. The formula is in `emphasis`.
 """
 
 import inspect
@@ -21,27 +21,13 @@ from hardsight.geometry import full_precision, widen
 from hardsight.kernels.dispatch import Fused, chooses_fused
 from hardsight.kernels.rescaled_cross_entropy import rescaled_cross_entropy
 from hardsight.kernels.rescaled_linear_cross_entropy import rescaled_linear_cross_entropy
-from hardsight.losses.inputs import (
-    Rows,
-    as_rows,
-    by_rows,
-    check_range,
-    check_reduction,
-    check_weight,
-    labels_of,
-    reduce,
-    weight_of,
-)
-from hardsight.losses.registry import LossModule, registered
-from hardsight.losses.rescaled_rows import Transform, attach_gradient, check_rescaling, rescale, rescaled_gradient
+from hardsight.losses.emphasis import Transform, attach_gradient, check_rescaling, rescale, rescaled_gradient
+from hardsight.losses.inputs import Rows, as_rows, by_rows, check_range, check_weight, labels_of, reduce, weight_of
+from hardsight.losses.registry import LossModule, one_of, registered
 from hardsight.losses.sharded import check_not_fused, rescaled_of_shards
 from hardsight.losses.terms import Over
 
-RESCALING_REDUCTIONS = ("weight", "mean", "sum", "none")
-
-
-def _check_reduction(value: str, name: str = "reduction") -> None:
-    check_reduction(value, RESCALING_REDUCTIONS)
+check_rescaling_reduction = one_of("weight", "mean", "sum", "none")
 
 
 class _Settings(NamedTuple):
@@ -60,7 +46,7 @@ class _Settings(NamedTuple):
 
     def check(self) -> None:
         check_rescaling(self.beta, self.lam, self.transform, self.epsilon)
-        _check_reduction(self.reduction)
+        check_rescaling_reduction(self.reduction, "reduction")
         if self.normaliser is None:
             return
         if self.reduction != "weight":
@@ -91,22 +77,12 @@ class _Settings(NamedTuple):
 
 
 def gradient_rescaling(
-    logits: Tensor,
-    labels: Tensor,
-    *,
-    beta: float = 6.0,
-    lam: float = 0.5,
-    transform: Transform = "exp",
-    epsilon: float = 1e-6,
-    reduction: Annotated[str, _check_reduction] = "weight",
-    sample_weight: Tensor | None = None,
-    ignore_index: int = -100,
-    normaliser: Tensor | float | None = None,
-    across_processes: bool = True,
-    fused: Fused = "auto",
-    value: Callable[[Tensor, Tensor], Tensor] | None = None,
+    logits: Tensor, labels: Tensor, *, beta: float = 6.0, lam: float = 0.5, transform: Transform = "exp",
+    epsilon: float = 1e-6, reduction: Annotated[str, check_rescaling_reduction] = "weight",
+    sample_weight: Tensor | None = None, ignore_index: int = -100, normaliser: Tensor | float | None = None,
+    across_processes: bool = True, fused: Fused = "auto", value: Callable[[Tensor, Tensor], Tensor] | None = None,
     in_place: bool = False,
-) -> Float[Tensor, "..."]:
+) -> Float[Tensor, "..."]:  # fmt: skip
     """A loss whose gradient at the logits is w_i (p - y) / (2 (1 - p_y)), and whose value is the cross-entropy.
 
     Reductions of the gradient: "weight" divides by the sum of the weights over all processes (what the authors' code
@@ -123,7 +99,12 @@ def gradient_rescaling(
     settings.check()
     processes = settings.processes(logits)
     flat, shape = by_rows(logits)
-    if chooses_fused(fused, flat, unless=_obstacle(flat, transform, value)):
+    obstacles = {
+        "transform must be 'exp' or 'identity'": not isinstance(transform, str),
+        "value must be None": value is not None,
+        "logits must have their classes side by side in memory": flat.stride(1) != 1,
+    }
+    if chooses_fused(fused, flat, unless=next((one for one, is_there in obstacles.items() if is_there), None)):
         known = labels_of(labels, shape, flat.shape[1], ignore_index), weight_of(sample_weight, shape)
         loss = rescaled_cross_entropy(flat, *known, in_place=in_place, **settings.for_kernel(processes))
         return loss.reshape(shape) if reduction == "none" else loss
@@ -142,12 +123,9 @@ _DEFAULTS = {name: inspect.signature(gradient_rescaling).parameters[name].defaul
 
 
 def linear_gradient_rescaling(
-    features: Float[Tensor, "samples dim"],
-    weight: Float[Tensor, "classes dim"] | ShardedHead,
-    bias: Float[Tensor, "classes"] | None,
-    labels: Tensor,
-    **settings: Any,
-) -> Float[Tensor, "..."]:
+    features: Float[Tensor, "samples dim"], weight: Float[Tensor, "classes dim"] | ShardedHead,
+    bias: Float[Tensor, "classes"] | None, labels: Tensor, **settings: Any,
+) -> Float[Tensor, "..."]:  # fmt: skip
     """`gradient_rescaling` of features @ weight.T + bias; fused, those logits are never stored.
 
     It takes the settings of `gradient_rescaling`, but `value` and `in_place`. A `ShardedHead` has its own bias, and all
@@ -161,7 +139,10 @@ def linear_gradient_rescaling(
             raise ValueError("bias must be None with a ShardedHead, which has its own; got a tensor")
         return rescaled_of_shards(weight, features, labels, **chosen._asdict())
     check_weight(features, weight, bias)
-    if not chooses_fused(chosen.fused, features, weight, unless=_linear_obstacle(chosen)):
+    obstacle = None if isinstance(chosen.transform, str) else "transform must be 'exp' or 'identity'"
+    if chosen.reduction == "none":
+        obstacle = obstacle or "reduction must be 'weight', 'mean' or 'sum'"
+    if not chooses_fused(chosen.fused, features, weight, unless=obstacle):
         with full_precision(features):
             logits = widen(features) @ widen(weight).T
         logits = logits if bias is None else logits + widen(bias)
@@ -186,31 +167,10 @@ def _log_divisor(rows: Rows, log_weights: Tensor, settings: _Settings, processes
     return distributed.log_mean_over_processes(log_sum) if processes > 1 else log_sum
 
 
-def _obstacle(logits: Tensor, transform: Transform, value: Any) -> str | None:
-    """What keeps the kernel from this call, besides devices and types."""
-    if not isinstance(transform, str):
-        return "transform must be 'exp' or 'identity'"
-    if value is not None:
-        return "value must be None"
-    return None if logits.stride(1) == 1 else "logits must have their classes side by side in memory"
-
-
-def _linear_obstacle(settings: _Settings) -> str | None:
-    if not isinstance(settings.transform, str):
-        return "transform must be 'exp' or 'identity'"
-    return "reduction must be 'weight', 'mean' or 'sum'" if settings.reduction == "none" else None
-
-
 def rescaling_weights(
-    logits: Tensor,
-    labels: Tensor,
-    *,
-    beta: float = 6.0,
-    lam: float = 0.5,
-    transform: Transform = "exp",
-    sample_weight: Tensor | None = None,
-    ignore_index: int = -100,
-) -> Float[Tensor, "..."]:
+    logits: Tensor, labels: Tensor, *, beta: float = 6.0, lam: float = 0.5, transform: Transform = "exp",
+    sample_weight: Tensor | None = None, ignore_index: int = -100,
+) -> Float[Tensor, "..."]:  # fmt: skip
     """The weight w_i of every sample (times its sample weight), 0 where ignored; their sum is the normaliser."""
     check_rescaling(beta, lam, transform)
     rows = as_rows(logits, labels, sample_weight=sample_weight, ignore_index=ignore_index, soft_targets=False)
@@ -219,12 +179,9 @@ def rescaling_weights(
 
 
 @registered(
-    "gradient_rescaling",
-    "gradient w (p−y) / 2(1−p_y) / Σw, w = exp(β p^λ (1−p)); value −log p_y",
-    "Wang et al., 2019, Eq. 6",
-    value_has_gradient=False,
-    soft_targets=False,
-)
+    "gradient_rescaling", "gradient w (p−y) / 2(1−p_y) / Σw, w = exp(β p^λ (1−p)); value −log p_y",
+    "Wang et al., 2019, Eq. 6", value_has_gradient=False, soft_targets=False,
+)  # fmt: skip
 class GradientRescaling(LossModule, of=gradient_rescaling):
     """`gradient_rescaling` as a module: forward(logits, labels).
 
@@ -256,10 +213,7 @@ class GradientRescaling(LossModule, of=gradient_rescaling):
         return "nothing" if self.reduction == "sum" else "labels"
 
     def forward(
-        self,
-        logits: Tensor,
-        labels: Tensor,
-        sample_weight: Tensor | None = None,
+        self, logits: Tensor, labels: Tensor, sample_weight: Tensor | None = None,
         normaliser: Tensor | float | None = None,
-    ) -> Tensor:
+    ) -> Tensor:  # fmt: skip
         return self.call(logits, labels, sample_weight=sample_weight, normaliser=normaliser)

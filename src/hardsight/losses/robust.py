@@ -40,13 +40,14 @@ def mae_loss(rows: Rows) -> Float[Tensor, "rows"]:
     """L1 distance between softmax and target (Ghosh et al., 2017): 2 (1 - p_y) for a class index. In [0, 2]."""
     log_p = rows.log_softmax()
     if rows.probabilities is None:
-        losses = -2 * torch.expm1(rows.at_label(log_p))
-    else:
-        losses = (log_p.exp() - rows.probabilities).abs().sum(-1)
-    return losses
+        return -2 * torch.expm1(rows.at_label(log_p))
+    return (log_p.exp() - rows.probabilities).abs().sum(-1)
 
 
-@loss("gce", "GCELoss", "(1 − p_y^q)/q", "Zhang & Sabuncu, NeurIPS 2018", high=1 / 0.7)
+_GCE = "Zhang & Sabuncu, NeurIPS 2018"
+
+
+@loss("gce", "GCELoss", "(1 − p_y^q)/q", _GCE, high=1 / 0.7)
 def gce_loss(rows: Rows, *, q: PositiveShare = 0.7) -> Float[Tensor, "rows"]:
     """Generalised cross-entropy (1 - p_y^q) / q (Zhang & Sabuncu, 2018). In [0, 1/q]; q = 1 is MAE / 2, q -> 0 CE."""
     return rows.expected(rows.log_softmax(), lambda log_p: box_cox(log_p, q))
@@ -85,7 +86,10 @@ def focal_loss(rows: Rows, *, gamma: NotNegative = 2.0) -> Float[Tensor, "rows"]
         return -rows.expected((gamma * log_one_minus(log_p)).exp() * _at_least_finite(log_p))
     # Both logarithms from the log-odds: log(1 - p) by way of the softmax has as gradient a difference of nearly equal
     # shares, which a log p of many thousands lifts out of the rounding.
-    log_odds = _log_odds(rows)
+    shifted = rows.logits - rows.logits.detach().amax(-1, keepdim=True)
+    # Not minus infinity, or a row whose other classes are all masked out has none that is finite.
+    others = shifted.scatter(-1, rows.labels.unsqueeze(-1), torch.finfo(shifted.dtype).min)
+    log_odds = _at_least_finite(rows.at_label(shifted) - others.logsumexp(-1))
     log_rest, log_p = nn.functional.logsigmoid(-log_odds), nn.functional.logsigmoid(log_odds)
     # So that gamma times it, in the gradient, is a number.
     log_p = bounded(log_p, torch.finfo(log_p.dtype).max * 1e-6)
@@ -93,12 +97,9 @@ def focal_loss(rows: Rows, *, gamma: NotNegative = 2.0) -> Float[Tensor, "rows"]
 
 
 @loss(
-    "bootstrapping_soft",
-    "SoftBootstrapping",
-    "−Σ (β y + (1−β) p) log p",
-    "Reed et al., ICLR-W 2015",
+    "bootstrapping_soft", "SoftBootstrapping", "−Σ (β y + (1−β) p) log p", "Reed et al., ICLR-W 2015",
     fixed={"hard": False},
-)
+)  # fmt: skip
 def bootstrapping_loss(rows: Rows, *, beta: Share = 0.95, hard: bool = False) -> Float[Tensor, "rows"]:
     """Cross-entropy to beta target + (1 - beta) prediction (Reed et al., 2015): softmax, or its argmax when `hard`.
 
@@ -120,6 +121,11 @@ HardBootstrapping = registered("bootstrapping_hard", "−β log p_y − (1−β)
 )
 
 
+def _at_least_finite(log_p: Tensor) -> Tensor:
+    """Of a class that was masked out the smallest number: times 0, minus infinity would spoil the gradient."""
+    return log_p.clamp_min(torch.finfo(log_p.dtype).min)
+
+
 def box_cox(log_p: Tensor, q: float) -> Tensor:
     """(1 - p^q) / q from log p, exact near p = 1."""
     return -torch.expm1(q * log_p) / q
@@ -134,20 +140,6 @@ def log_one_minus(log_p: Float[Tensor, "rows classes"]) -> Float[Tensor, "rows c
     return direct.scatter(-1, top, others)
 
 
-def _log_odds(rows: Rows) -> Float[Tensor, "rows"]:
-    """log p / (1 - p) of the label: its logit less the log-sum-exp of the others."""
-    assert rows.labels is not None
-    shifted = rows.logits - rows.logits.detach().amax(-1, keepdim=True)
-    # Not minus infinity, or a row whose other classes are all masked out has none that is finite.
-    others = shifted.scatter(-1, rows.labels.unsqueeze(-1), torch.finfo(shifted.dtype).min)
-    return _at_least_finite(rows.at_label(shifted) - others.logsumexp(-1))
-
-
-def _at_least_finite(log_p: Tensor) -> Tensor:
-    """Of a class that was masked out the smallest number: times 0, minus infinity would spoil the gradient."""
-    return log_p.clamp_min(torch.finfo(log_p.dtype).min)
-
-
 def entropy(log_p: Float[Tensor, "rows classes"]) -> Float[Tensor, "rows"]:
     """Entropy of each row in nats, from log probabilities; a class that was masked out counts 0."""
     return -(log_p.exp() * _at_least_finite(log_p)).sum(-1)
@@ -155,16 +147,10 @@ def entropy(log_p: Float[Tensor, "rows classes"]) -> Float[Tensor, "rows"]:
 
 @checked
 def truncated_gce_loss(
-    logits: Tensor,
-    labels: Tensor,
-    *,
-    q: PositiveShare = 0.7,
-    k: PositiveShare = 0.5,
-    kept: Bool[Tensor, "..."] | None = None,
-    sample_weight: Tensor | None = None,
-    ignore_index: int = -100,
+    logits: Tensor, labels: Tensor, *, q: PositiveShare = 0.7, k: PositiveShare = 0.5,
+    kept: Bool[Tensor, "..."] | None = None, sample_weight: Tensor | None = None, ignore_index: int = -100,
     reduction: str = "mean",
-) -> Float[Tensor, "..."]:
+) -> Float[Tensor, "..."]:  # fmt: skip
     """(1 - p^q) / q where p > k, the constant (1 - k^q) / q elsewhere (GR, Eq. 5). In [0, 1/q].
 
     With `kept`, a flag a sample, the flag decides instead of p > k: the other half of the alternation.
@@ -178,21 +164,13 @@ def truncated_gce_loss(
 
 
 @registered(
-    "truncated_gce_pruned",
-    "(1 − p_y^q)/q where kept, (1 − k^q)/q elsewhere",
-    "Zhang & Sabuncu, NeurIPS 2018, Alg. 1",
-    options=lambda sizes: {"num_samples": sizes.samples},
-    high=1 / 0.7,
-    soft_targets=False,
-)
+    "truncated_gce_pruned", "(1 − p_y^q)/q where kept, (1 − k^q)/q elsewhere", f"{_GCE}, Alg. 1",
+    options=lambda sizes: {"num_samples": sizes.samples}, high=1 / 0.7, soft_targets=False,
+)  # fmt: skip
 @registered(
-    "truncated_gce",
-    "(1 − max(p_y, k)^q)/q",
-    "Zhang & Sabuncu, NeurIPS 2018",
-    high=(1 - 0.5**0.7) / 0.7,
-    needs_ids=False,
-    soft_targets=False,
-)
+    "truncated_gce", "(1 − max(p_y, k)^q)/q", _GCE,
+    high=(1 - 0.5**0.7) / 0.7, needs_ids=False, soft_targets=False,
+)  # fmt: skip
 class TruncatedGCELoss(LossModule, of=truncated_gce_loss):
     """`truncated_gce_loss` as a module; with `num_samples`, the alternation over a table of that many samples.
 
@@ -213,13 +191,9 @@ class TruncatedGCELoss(LossModule, of=truncated_gce_loss):
             self.register_buffer("votes", torch.full((num_samples,), -1, dtype=torch.int8))
 
     def forward(
-        self,
-        logits: Tensor,
-        labels: Tensor,
-        sample_weight: Tensor | None = None,
-        *,
+        self, logits: Tensor, labels: Tensor, sample_weight: Tensor | None = None, *,
         ids: Integer[Tensor, "..."] | None = None,
-    ) -> Tensor:
+    ) -> Tensor:  # fmt: skip
         kept = None
         if self.has_table:
             if ids is None:

@@ -11,8 +11,8 @@ from hardsight.class_shards import ShardedHead
 from hardsight.derivatives import applied, once_differentiable, trace_of
 from hardsight.geometry import full_precision, widen
 from hardsight.kernels.dispatch import Fused
+from hardsight.losses.emphasis import Transform, attach_gradient, let_go, log_weight, rescaled_gradient
 from hardsight.losses.inputs import check_labels, check_not_negative, reduce
-from hardsight.losses.rescaled_rows import Transform, attach_gradient, let_go, log_weight, rescaled_gradient
 
 
 class Batch(NamedTuple):

@@ -82,10 +82,8 @@ class AutomaticRescaling(nn.Module):
     """
 
     value_over: Over = "labels"
-    beta: Tensor
     lam: Tensor
     rate: Tensor
-    emphasises: Tensor
     accuracy: Tensor
 
     def __init__(
@@ -97,10 +95,8 @@ class AutomaticRescaling(nn.Module):
         check_range(warm_up, "warm_up", 1.0)
         self.classes, self.warm_up, self.ignore_index = classes, warm_up, ignore_index
         self.reduction, self.across_processes = check_reduction(reduction, ("weight", "mean")), across_processes
-        for name in ("beta", "lam", "rate", "accuracy"):
-            self.register_buffer(name, torch.tensor(math.nan))
-        self.register_buffer("emphasises", torch.tensor(False))
-        self._take(between_cross_entropy_and_mae(UNKNOWN_NOISE_LAM))
+        for name, value in (("lam", UNKNOWN_NOISE_LAM), ("rate", math.nan), ("accuracy", math.nan)):
+            self.register_buffer(name, torch.tensor(value))
 
     @property
     def mean_over(self) -> Over:
@@ -115,35 +111,29 @@ class AutomaticRescaling(nn.Module):
     @property
     def emphasis(self) -> Emphasis | None:
         """What is in force: beta and lam, or None for cross-entropy."""
-        return Emphasis(float(self.beta), float(self.lam)) if bool(self.emphasises) else None
-
-    def _take(self, chosen: Emphasis | None) -> None:
-        beta, lam = between_cross_entropy_and_mae(0.0) if chosen is None else chosen
-        self.beta.fill_(beta)
-        self.lam.fill_(lam)
-        self.emphasises.fill_(chosen is not None)
+        return between_cross_entropy_and_mae(float(self.lam)) if self.lam > 0 else None
 
     def decide(self, rate: float, accuracy: float = math.nan) -> None:
         """Choose by an estimated noise rate; `accuracy` on the given labels at this time is what `watch` compares."""
         check_range(rate, "rate", 0.0, 1.0)
-        self._take(None if rate < LEAST_RATE else between_cross_entropy_and_mae(UNKNOWN_NOISE_LAM))
+        self.lam.fill_(0.0 if rate < LEAST_RATE else UNKNOWN_NOISE_LAM)
         self.rate.fill_(rate)
         self.accuracy.fill_(accuracy)
 
     def rise(self, accuracy: float) -> bool:
         """Take in an epoch's accuracy on the given labels; True where it makes lam 1: most images are recognised."""
-        waits = self.decided and bool(self.emphasises) and float(self.lam) < 1
+        waits = self.decided and 0 < float(self.lam) < 1
         # Not the half of 1 - rate and more: where labels tell nothing, no accuracy is a sign of knowledge.
         rises = waits and halfway(float(self.rate), self.classes) < min(accuracy, 1 - float(self.rate))
         if rises:
-            self._take(between_cross_entropy_and_mae(1.0))
+            self.lam.fill_(1.0)
         return rises
 
     def watch(self, accuracy: float) -> bool:
         """Take in an epoch's accuracy on the given labels; True where it sends the loss back to cross-entropy."""
-        collapsed = bool(self.emphasises) and accuracy < COLLAPSED * float(self.accuracy)
+        collapsed = bool(self.lam > 0) and accuracy < COLLAPSED * float(self.accuracy)
         if collapsed:
-            self._take(None)
+            self.lam.fill_(0.0)
         return collapsed
 
     def forward(self, logits: Tensor, labels: Tensor, sample_weight: Tensor | None = None) -> Tensor:
@@ -152,11 +142,10 @@ class AutomaticRescaling(nn.Module):
         synchronised = self.across_processes and wants_gradient(logits)
         with torch.no_grad():
             log_p, log_rest, _, direction = rescale(rows, 1.0, 0.0, "identity")
-            beta, lam = self.beta.to(log_p.dtype), self.lam.to(log_p.dtype)
-            # The weights of `emphasis`, of a beta and lam that a captured step must read from the state.
+            lam, log_samples = self.lam.to(log_p.dtype), rows.weight.log()
+            # The weights of `emphasis`, of a lam that a captured step must read from the state.
             log_power = torch.where(lam == 0, log_rest, lam * log_p + log_rest)
-            log_samples = rows.weight.log()
-            log_weights = log_power + beta.log() + log_samples
+            log_weights = log_power + (2 + 2 * lam).log() + log_samples
             log_divisor = (log_weights if self.reduction == "weight" else log_samples).logsumexp(0)
             if synchronised:
                 log_divisor = distributed.log_mean_over_processes(log_divisor)

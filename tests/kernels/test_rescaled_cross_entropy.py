@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from hardsight.losses.rescaling import gradient_rescaling
+from hardsight.losses.rescaling import gradient_rescaling, linear_gradient_rescaling
 
 fused = functools.partial(gradient_rescaling, fused=True)
 plainly = functools.partial(gradient_rescaling, fused=False)
@@ -165,3 +165,21 @@ def test_without_power_an_impossible_label_has_its_weight(device: str) -> None:
         _, got = gradient(fused, logits, torch.tensor([0, 1], device=device), transform=transform, **options)
         _, want = gradient(plainly, logits, torch.tensor([0, 1], device=device), transform=transform, **options)
         torch.testing.assert_close(got, want)
+
+
+@pytest.mark.parametrize("reduction", ["weight", "mean", "sum", "none"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_largest_logits_have_a_finite_value(device: str, dtype: torch.dtype, reduction: str) -> None:
+    largest = torch.finfo(dtype).max
+    logits = torch.tensor([[largest, -largest, 0.0], [-largest, largest, 0.0], [0.0, 1.0, 2.0]], device=device)
+    labels = torch.tensor([1, 0, 2], device=device)
+    value, got = gradient(fused, logits.to(dtype), labels, reduction=reduction)
+    plain, _ = gradient(plainly, logits.to(dtype), labels, reduction=reduction)
+    torch.testing.assert_close(value, plain)
+    assert value.isfinite().all()
+    assert got.isfinite().all()
+    if reduction != "none":
+        eye = torch.eye(3, dtype=dtype, device=device)
+        torch.testing.assert_close(
+            linear_gradient_rescaling(logits.to(dtype), eye, None, labels, reduction=reduction, fused=True), plain
+        )

@@ -68,17 +68,10 @@ project_gradients = Op(
 
 
 def angular_cross_entropy(
-    features: Float[Tensor, "samples dim"],
-    weight: Float[Tensor, "classes dim"],
-    labels: Integer[Tensor, "samples"],
-    scale: Tensor | float,
-    sample_weight: Float[Tensor, "samples"] | None,
-    ignore_index: int,
-    reduction: str,
-    *,
-    recompute: bool = False,
-    plain: Callable[..., Tensor],
-) -> Float[Tensor, "..."]:
+    features: Float[Tensor, "samples dim"], weight: Float[Tensor, "classes dim"], labels: Integer[Tensor, "samples"],
+    scale: Tensor | float, sample_weight: Float[Tensor, "samples"] | None, ignore_index: int, reduction: str, *,
+    recompute: bool = False, plain: Callable[..., Tensor],
+) -> Float[Tensor, "..."]:  # fmt: skip
     """`losses.avh_loss`; `plain`, a function of features, weight and scale, gives what second derivatives need."""
     pointer = scale.to(features.device) if isinstance(scale, Tensor) else None
     number = 1.0 if isinstance(scale, Tensor) else float(scale)
@@ -97,17 +90,9 @@ class _AngularLoss(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any,
-        plain: Any,
-        recompute: bool,
-        features: Tensor,
-        weight: Tensor,
-        labels: Tensor,
-        scale: Tensor | None,
-        number: float,
-        sample_weight: Tensor | None,
-        *settings: Any,
-    ) -> Tensor:
+        ctx: Any, plain: Any, recompute: bool, features: Tensor, weight: Tensor, labels: Tensor, scale: Tensor | None,
+        number: float, sample_weight: Tensor | None, *settings: Any,
+    ) -> Tensor:  # fmt: skip
         ctx.plain, ctx.differentiated = plain, (None, None, 0, 1, None, 2, None, None, None, None)
         ctx.number, ctx.settings = number, settings
         given = (features, weight, labels, scale, number, sample_weight, *settings, None)
@@ -139,17 +124,9 @@ def _wanted(ctx: Any) -> tuple[bool, bool, bool]:
 
 
 def _projected(
-    wanted: tuple[bool, bool, bool],
-    upstream: Tensor | None,
-    scale: Tensor | None,
-    features: Tensor,
-    weight: Tensor,
-    inverses: Tensor,
-    by_features: Tensor,
-    by_weight: Tensor,
-    totals: Tensor,
-    along: Tensor,
-) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    wanted: tuple[bool, bool, bool], upstream: Tensor | None, scale: Tensor | None, features: Tensor, weight: Tensor,
+    inverses: Tensor, by_features: Tensor, by_weight: Tensor, totals: Tensor, along: Tensor,
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:  # fmt: skip
     """The gradients by features, weight and scale."""
     if wanted[0] and keeps_slopes(features, weight):
         others = by_weight if wanted[1] else None

@@ -46,14 +46,10 @@ _angular_scores = Op(
 
 @torch.no_grad()
 def angular_scores(
-    features: Float[Tensor, "samples dim"],
-    weight: Float[Tensor, "classes dim"],
-    labels: Integer[Tensor, "samples"] | None,
-    bias: Float[Tensor, "classes"] | None = None,
-    *,
-    logits: bool = True,
+    features: Float[Tensor, "samples dim"], weight: Float[Tensor, "classes dim"],
+    labels: Integer[Tensor, "samples"] | None, bias: Float[Tensor, "classes"] | None = None, *, logits: bool = True,
     spread: bool = False,
-) -> AngularScores:
+) -> AngularScores:  # fmt: skip
     """Angles, logits and top-1 of every sample in one pass; without labels, against the predicted class (two passes).
 
     For tensors that Triton serves, others raise: `hardness.summarise` gives the same of any, and is the plain formula.

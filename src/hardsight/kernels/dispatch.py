@@ -165,6 +165,33 @@ def add_product(left: Tensor, right: Tensor, out: Tensor) -> Tensor:
     return out.addmm_(widen(left), widen(right))
 
 
+def over_blocks(
+    features: Tensor, weight: Tensor, elements: int, launch: Callable[[int, int, Tensor, Tensor | None], None],
+    by_features: Tensor | None, by_weight: Tensor | None, slopes: Tensor | None = None,
+) -> None:  # fmt: skip
+    """About so many products of features and weight at a time, and of their slopes the gradients that are wanted.
+
+    `launch` takes a block's first sample and its end, the products, and memory that it fills with slopes, none where
+    no gradient is wanted. Where `slopes` are given, they are written there and wait.
+    """
+    samples, width = len(features), len(weight)
+    wanted = slopes is not None or by_features is not None or by_weight is not None
+    rows = max(1, min(samples, max(128, elements // width)))
+    for start in range(0, samples, rows):
+        end = min(samples, start + rows)
+        here = features if end - start == samples else features[start:end]
+        products = product(here, weight.T, aligned(end - start, width, torch.float32, features.device))
+        own = None
+        if wanted:
+            own = aligned(end - start, width, features.dtype, features.device) if slopes is None else slopes[start:end]
+        launch(start, end, products, own)
+        del products
+        if own is not None and by_features is not None:
+            product(own, weight, by_features if end - start == samples else by_features[start:end])
+        if own is not None and by_weight is not None:
+            (product if start == 0 else add_product)(own.T, here, by_weight)
+
+
 def _comes_out_wide(operand: Tensor) -> bool:
     return _WIDE_PRODUCTS and operand.device.type == "cuda" and operand.dtype in (torch.float16, torch.bfloat16)
 

@@ -15,7 +15,7 @@ from hardsight.kernels.dispatch import Op
 def _shapes(features: Tensor, *given: Any) -> tuple[Tensor, ...]:
     wide, slopes_wanted = features.new_empty((), dtype=torch.float32), given[-1]
     gradient = wide.new_empty(features.shape if slopes_wanted else (0,))
-    return wide, wide.new_empty(features.shape[0]), gradient, torch.empty_like(wide)
+    return wide, wide.new_empty(features.shape[0]), gradient, wide.new_empty(1)
 
 
 _angular_contrast = Op(
@@ -28,15 +28,10 @@ _angular_contrast = Op(
 
 
 def pairwise_angular_contrast(
-    features: Float[Tensor, "samples dim"],
-    labels: Integer[Tensor, "samples"],
-    margin_radians: float,
-    sample_weight: Float[Tensor, "samples"] | None,
-    ignore_index: int,
-    reduction: str,
-    *,
+    features: Float[Tensor, "samples dim"], labels: Integer[Tensor, "samples"], margin_radians: float,
+    sample_weight: Float[Tensor, "samples"] | None, ignore_index: int, reduction: str, *,
     plain: Callable[[Tensor], Tensor],
-) -> Float[Tensor, ""]:
+) -> Float[Tensor, ""]:  # fmt: skip
     """`losses.amc_loss` over every two samples; `plain` of the features has further derivatives.
 
     Lengths beyond float32's squares count as zero vectors, and the weights of samples get no gradient.

@@ -39,15 +39,10 @@ _rescaled_gradient = Op(
 
 
 def rescaled_cross_entropy(
-    logits: Float[Tensor, "rows classes"],
-    labels: Integer[Tensor, "rows"],
-    sample_weight: Float[Tensor, "rows"] | None,
-    *,
-    settings: tuple[int, float, float, float, bool, str],
-    normaliser: Tensor | float | None,
-    log_divisor: Callable[[Tensor], Tensor] | None,
-    in_place: bool,
-) -> Float[Tensor, "..."]:
+    logits: Float[Tensor, "rows classes"], labels: Integer[Tensor, "rows"], sample_weight: Float[Tensor, "rows"] | None,
+    *, settings: tuple[int, float, float, float, bool, str], normaliser: Tensor | float | None,
+    log_divisor: Callable[[Tensor], Tensor] | None, in_place: bool,
+) -> Float[Tensor, "..."]:  # fmt: skip
     """`losses.gradient_rescaling`; settings: ignore_index, beta, lam, epsilon, whether exp, reduction.
 
     `log_divisor` turns the log of this process's sum of weights into the log of what the gradient is divided by.

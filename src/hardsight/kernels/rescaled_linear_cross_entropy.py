@@ -53,16 +53,11 @@ _scaled_gradients = Op(
 
 
 def rescaled_linear_cross_entropy(
-    features: Float[Tensor, "samples dim"],
-    weight: Float[Tensor, "classes dim"],
-    bias: Float[Tensor, "classes"] | None,
-    labels: Integer[Tensor, "samples"],
-    sample_weight: Float[Tensor, "samples"] | None,
-    *,
-    settings: tuple[int, float, float, float, bool, str],
-    normaliser: Tensor | float | None,
+    features: Float[Tensor, "samples dim"], weight: Float[Tensor, "classes dim"], bias: Float[Tensor, "classes"] | None,
+    labels: Integer[Tensor, "samples"], sample_weight: Float[Tensor, "samples"] | None, *,
+    settings: tuple[int, float, float, float, bool, str], normaliser: Tensor | float | None,
     log_divisor: Callable[[Tensor], Tensor] | None,
-) -> Float[Tensor, ""]:
+) -> Float[Tensor, ""]:  # fmt: skip
     """`losses.linear_gradient_rescaling`; the settings are those of `rescaled_cross_entropy`."""
     features, weight = same_precision((features, weight))
     _, beta, lam, _, exponential, _ = settings

@@ -18,7 +18,7 @@ import types
 import typing
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Protocol, TypeVar, cast
+from typing import Annotated, Any, ClassVar, Protocol, TypeVar, cast, runtime_checkable
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -100,6 +100,7 @@ def registered(
     return define
 
 
+@runtime_checkable
 class LossFunction(Protocol):
     """A loss on logits: called with logits, target, and by name what all losses share and the settings."""
 

@@ -25,28 +25,11 @@ _NEARLY_PARALLEL = tl.constexpr(0.995)
 @triton.jit
 @no_type_check
 def combine(
-    partial,
-    features,
-    weight,
-    labels,
-    norms,
-    weight_inverse,
-    bias,
-    out,
-    predicted,
-    samples,
-    classes,
-    dim,
-    feature_stride,
-    weight_stride,
-    splits,
-    LOGITS: tl.constexpr,
-    BIAS: tl.constexpr,
-    SPREAD: tl.constexpr,
-    ROWS: tl.constexpr,
-    CLASSES: tl.constexpr,
+    partial, features, weight, labels, norms, weight_inverse, bias, out, predicted, samples, classes, dim,
+    feature_stride, weight_stride, splits,
+    LOGITS: tl.constexpr, BIAS: tl.constexpr, SPREAD: tl.constexpr, ROWS: tl.constexpr, CLASSES: tl.constexpr,
     DIM: tl.constexpr,
-):
+):  # fmt: skip
     """The numbers of `AngularScores` from what the splits of the classes found; `CLASSES`, `DIM`: to measure again."""
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     inside = row < samples
@@ -269,19 +252,9 @@ def _add_logits(logits, column, counted, found):
 @triton.jit
 @no_type_check
 def remeasure(
-    one,
-    norm,
-    label,
-    doubt,
-    head,
-    place,
-    samples,
-    LOGITS: tl.constexpr,
-    BIAS: tl.constexpr,
-    SPREAD: tl.constexpr,
-    CLASSES: tl.constexpr,
-    DIM: tl.constexpr,
-):
+    one, norm, label, doubt, head, place, samples,
+    LOGITS: tl.constexpr, BIAS: tl.constexpr, SPREAD: tl.constexpr, CLASSES: tl.constexpr, DIM: tl.constexpr,
+):  # fmt: skip
     """The angles of one sample to all classes, and where every number is in doubt all of them."""
     weight, weight_inverse, bias, classes, stride = head
     out, predicted, row = place

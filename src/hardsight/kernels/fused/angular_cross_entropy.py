@@ -15,15 +15,13 @@ from torch import Tensor
 
 from hardsight.kernels.angular_cross_entropy import keeps_slopes
 from hardsight.kernels.dispatch import (
-    add_product,
-    aligned,
     aligned_width,
     blocks_of,
     held_dtype,
     on_device_of,
+    over_blocks,
     padded,
     power_of_two,
-    product,
 )
 from hardsight.kernels.fused.angles import PI, arccos, label_and_weight, number_at
 from hardsight.kernels.fused.directions import LEAST_SINE, inverse_norms, write_factor
@@ -67,33 +65,10 @@ def _write_slopes(cosines, p, column, label, outer, slopes, here, width, LARGEST
 @triton.jit
 @no_type_check
 def _angular_rows(
-    products,
-    slopes,
-    labels,
-    sample_weight,
-    upstream,
-    inverses,
-    scale,
-    scale_value,
-    factor,
-    losses,
-    gaps,
-    along,
-    first,
-    end,
-    samples,
-    classes,
-    width_steps,
-    products_stride,
-    slopes_stride,
-    upstream_stride,
-    ignore_index,
-    SLOPES: tl.constexpr,
-    LARGEST: tl.constexpr,
-    WHOLE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    products, slopes, labels, sample_weight, upstream, inverses, scale, scale_value, factor, losses, gaps, along, first,
+    end, samples, classes, width_steps, products_stride, slopes_stride, upstream_stride, ignore_index,
+    SLOPES: tl.constexpr, LARGEST: tl.constexpr, WHOLE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """Weighted: -log softmax of scale (pi - angle) at the label, label angle minus mean angle, and d loss / d product.
 
     `along`: how many times each sample's features lie in its slopes times the weight.
@@ -161,23 +136,18 @@ def _angular_rows(
 @triton.jit
 @no_type_check
 def _totals(
-    losses,
-    gaps,
-    labels,
-    sample_weight,
-    factor,
-    value,
-    totals,
-    samples,
-    ignore_index,
-    VALUE: tl.constexpr,
-    MEAN: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
-    """The reduced loss, its gradient by scale, and what the gradients by products are still to be multiplied by."""
+    losses, gaps, labels, sample_weight, factor, value, totals, samples, ignore_index,
+    VALUE: tl.constexpr, MEAN: tl.constexpr, PAIRS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """The reduced loss, what the gradients by products are still to be multiplied by, and the gradient by scale.
+
+    The mean is over the samples' weights, or over the weights of all `PAIRS`.
+    """
     loss = tl.zeros((BLOCK,), tl.float32)
     gap = tl.zeros((BLOCK,), tl.float32)
-    count = tl.zeros((BLOCK,), tl.float32)
+    # Pairs weigh (sum^2 - sum of squares) / 2: a difference of two large numbers.
+    count = tl.zeros((BLOCK,), tl.float64 if PAIRS else tl.float32)
+    squares = count
     for start in range(0, samples, BLOCK):
         sample = start + tl.arange(0, BLOCK)
         inside = sample < samples
@@ -185,17 +155,25 @@ def _totals(
             loss += tl.load(losses + sample, mask=inside, other=0.0)
         if MEAN:
             _, weight = label_and_weight(labels, sample_weight, sample, inside, ignore_index)
-            count += weight
+            count += weight.to(count.dtype)
+            if PAIRS:
+                squares += weight.to(count.dtype) * weight.to(count.dtype)
         if gaps is not None:
             gap += tl.load(gaps + sample, mask=inside, other=0.0)
     divisor = 1.0
     if MEAN:
-        divisor = tl.sum(count, 0)
-        divisor = tl.where(divisor == 0.0, 1.0, divisor)
+        if PAIRS:
+            whole, square = tl.sum(count, 0), tl.sum(squares, 0)
+            pairs = (whole * whole - square) / 2
+            divisor = tl.where(pairs <= 1e-12 * square, 1.0, pairs).to(tl.float32)
+        else:
+            divisor = tl.sum(count, 0)
+            divisor = tl.where(divisor == 0.0, 1.0, divisor)
     if VALUE:
         tl.store(value, tl.sum(loss, 0) / divisor)
-    if gaps is not None:
+    if totals is not None:
         tl.store(totals, 1.0 / divisor / number_at(factor, 1.0))
+    if gaps is not None:
         tl.store(totals + 1, tl.sum(gap, 0) / divisor)
 
 
@@ -208,17 +186,9 @@ def row_tile(width: int) -> dict[str, int]:
 
 
 def walk(
-    features: Tensor,
-    weight: Tensor,
-    labels: Tensor,
-    scale: Tensor | None,
-    scale_value: float,
-    sample_weight: Tensor | None,
-    ignore_index: int,
-    reduction: str,
-    upstream: Tensor | None,
-    wanted: Sequence[bool],
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    features: Tensor, weight: Tensor, labels: Tensor, scale: Tensor | None, scale_value: float,
+    sample_weight: Tensor | None, ignore_index: int, reduction: str, upstream: Tensor | None, wanted: Sequence[bool],
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """The loss, 1 / length of features and weight, gradients of the sum before projection by both, and their totals.
 
     The totals are what the two gradients are to be multiplied by, and the gradient by scale. `wanted` names the
@@ -245,85 +215,46 @@ def walk(
     if slopes_wanted and features.dtype == torch.float16:
         counted = (labels, sample_weight, upstream, ignore_index)
         factor = write_factor(inverses, samples, width, *counted, scale, scale_value)
-    rows = max(1, min(samples, max(128, BLOCK_ELEMENTS // classes)))
     tile = row_tile(width)
-    for start in range(0, samples, rows):
-        count = min(rows, samples - start)
-        here = features if count == samples else features[start : start + count]
-        products = product(here, weight.T, aligned(count, width, torch.float32, device))
-        slopes = None
-        if slopes_wait:
-            slopes = by_features[start : start + count, :width]
-        elif slopes_wanted:
-            slopes = aligned(count, width, features.dtype, device)
+
+    def fill(start: int, end: int, products: Tensor, slopes: Tensor | None) -> None:
         with on_device_of(features):
-            _angular_rows[(blocks_of(count, tile["ROWS"]),)](
-                products,
-                slopes,
-                labels,
-                sample_weight,
-                upstream,
-                inverses,
-                scale,
-                scale_value,
-                factor,
-                losses,
-                gaps,
-                along if slopes_wait else None,
-                start,
-                start + count,
-                samples,
-                classes,
-                width // 8,
-                products.stride(0),
-                0 if slopes is None else slopes.stride(0),
-                0 if upstream is None else upstream.stride(0),
-                ignore_index,
-                SLOPES=slopes_wanted,
-                LARGEST=torch.finfo(features.dtype).max,
-                **tile,
-            )
-        del products
-        if slopes is not None and wanted[0] and not slopes_wait:
-            product(slopes, weight, by_features if count == samples else by_features[start : start + count])
-        if slopes is not None and wanted[1]:
-            (product if start == 0 else add_product)(slopes.T, here, by_weight)
-    value, totals = _reduced(losses, gaps, labels, sample_weight, factor, ignore_index, reduction)
+            _angular_rows[(blocks_of(end - start, tile["ROWS"]),)](
+                products, slopes, labels, sample_weight, upstream, inverses, scale, scale_value, factor, losses, gaps,
+                along if slopes_wait else None, start, end, samples, classes, width // 8, products.stride(0),
+                0 if slopes is None else slopes.stride(0), 0 if upstream is None else upstream.stride(0), ignore_index,
+                SLOPES=slopes_wanted, LARGEST=torch.finfo(features.dtype).max, **tile,
+            )  # fmt: skip
+
+    over_blocks(
+        features, weight, BLOCK_ELEMENTS, fill, by_features if wanted[0] and not slopes_wait else None,
+        by_weight if wanted[1] else None, by_features[:, :width] if slopes_wait else None,
+    )  # fmt: skip
+    totals = torch.empty(2 if any(wanted) else 0, dtype=torch.float32, device=device)
+    value = reduced(losses, totals, gaps, (labels, sample_weight, ignore_index), factor, reduction)
     if width != classes:
         inverses, by_weight = inverses[: samples + classes], by_weight[:classes]
     return value, inverses, by_features, by_weight, totals, along
 
 
-def _reduced(
-    losses: Tensor,
-    gaps: Tensor | None,
-    labels: Tensor,
-    sample_weight: Tensor | None,
-    factor: Tensor | None,
-    ignore_index: int,
-    reduction: str,
-) -> tuple[Tensor, Tensor]:
-    totals = torch.empty(0 if gaps is None else 2, dtype=torch.float32, device=losses.device)
+def reduced(
+    losses: Tensor, totals: Tensor, gaps: Tensor | None, counted: tuple[Tensor, Tensor | None, int],
+    factor: Tensor | None, reduction: str, *, most: int = 16384, pairs: bool = False,
+) -> Tensor:  # fmt: skip
+    """The reduced losses; `totals`, unless it is empty, is filled. `counted`: labels, sample weights, what to ignore.
+
+    One program sums all, at `most` so many at a time: the fewer turns it takes, the less it waits for memory.
+    """
     each = reduction == "none"
-    if each and gaps is None:
-        return losses, totals
+    if each and not len(totals):
+        return losses
     value = losses if each else torch.empty((), dtype=torch.float32, device=losses.device)
-    # One program sums all: the fewer turns it takes, the less it waits for memory.
-    block = min(16384, max(16, power_of_two(len(losses))))
+    labels, sample_weight, ignore_index = counted
+    block = min(most, max(16, power_of_two(len(losses))))
     with on_device_of(losses):
         _totals[(1,)](
-            losses,
-            gaps,
-            labels,
-            sample_weight,
-            factor,
-            value,
-            totals,
-            len(losses),
-            ignore_index,
-            VALUE=not each,
-            MEAN=reduction == "mean",
-            BLOCK=block,
+            losses, gaps, labels, sample_weight, factor, value, totals if len(totals) else None, len(losses),
+            ignore_index, VALUE=not each, MEAN=reduction == "mean", PAIRS=pairs, BLOCK=block,
             num_warps=max(1, min(32, block // 128)),
-        )
-    return value, totals
+        )  # fmt: skip
+    return value

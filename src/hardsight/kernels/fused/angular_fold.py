@@ -166,17 +166,9 @@ def _add_exponential(logit, higher, masses, SPREAD: tl.constexpr):
 @triton.jit
 @no_type_check
 def _add_exponentials(
-    slices,
-    tile,
-    lane,
-    bias,
-    classes,
-    higher,
-    masses,
-    SLICES: tl.constexpr,
-    BIAS: tl.constexpr,
-    SPREAD: tl.constexpr,
-):
+    slices, tile, lane, bias, classes, higher, masses,
+    SLICES: tl.constexpr, BIAS: tl.constexpr, SPREAD: tl.constexpr,
+):  # fmt: skip
     """The lanes' sums of exponentials with this tile's."""
     for i in tl.static_range(SLICES):
         logit = _with_bias(slices[i], bias, tile + i * LANES, lane, classes, BIAS)
@@ -187,19 +179,9 @@ def _add_exponentials(
 @triton.jit
 @no_type_check
 def _add_angles(
-    slices,
-    tile,
-    lane,
-    inverse,
-    weight_inverse,
-    higher,
-    left_out,
-    sums,
-    SLICES: tl.constexpr,
-    NEAR_RIGHT: tl.constexpr,
-    LOGITS: tl.constexpr,
-    EXPONENTIALS: tl.constexpr,
-):
+    slices, tile, lane, inverse, weight_inverse, higher, left_out, sums,
+    SLICES: tl.constexpr, NEAR_RIGHT: tl.constexpr, LOGITS: tl.constexpr, EXPONENTIALS: tl.constexpr,
+):  # fmt: skip
     """The lanes' angles, and with `EXPONENTIALS` their sums of these, with this tile's.
 
     `NEAR_RIGHT` where no |cosine| of the tile is above a half. What is left out counts as an end of the arcsine that is
@@ -222,18 +204,9 @@ def _add_angles(
 @triton.jit
 @no_type_check
 def fold(
-    product,
-    tile,
-    lane,
-    column,
-    sample,
-    head,
-    state,
-    LOOK: tl.constexpr,
-    LOGITS: tl.constexpr,
-    BIAS: tl.constexpr,
-    SPREAD: tl.constexpr,
-):
+    product, tile, lane, column, sample, head, state,
+    LOOK: tl.constexpr, LOGITS: tl.constexpr, BIAS: tl.constexpr, SPREAD: tl.constexpr,
+):  # fmt: skip
     """The lanes' numbers after one more tile of products; the labelled class is kept apart from the others.
 
     `sample` is the labels and inverse norms of the rows, `head` the classes' inverse norms, bias and number. `LOOK`

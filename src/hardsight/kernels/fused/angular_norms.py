@@ -155,20 +155,10 @@ def _norms_of(vectors, row, count, dim, stride, BLOCK: tl.constexpr):
 @triton.jit
 @no_type_check
 def _measure(
-    features,
-    weight,
-    norms,
-    weight_inverse,
-    samples,
-    sample_blocks,
-    classes,
-    padded,
-    dim,
-    feature_stride,
+    features, weight, norms, weight_inverse, samples, sample_blocks, classes, padded, dim, feature_stride,
     weight_stride,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """The samples' norms, then the classes' inverse ones; infinity stands for that of a norm out of range."""
     block = tl.program_id(0)
     if block < sample_blocks:
@@ -205,18 +195,8 @@ def measure(features: Tensor, weight: Tensor, tiling: Tiling | None = None) -> M
     sample_blocks = 0 if tiling.hopper else blocks_of(samples, rows)
     with on_device_of(features):
         _measure[(sample_blocks + blocks_of(padded, rows),)](
-            features,
-            weight,
-            norms,
-            weight_inverse,
-            samples,
-            sample_blocks,
-            len(weight),
-            padded,
-            dim,
-            features.stride(0),
-            weight.stride(0),
-            ROWS=rows,
-            BLOCK=block,
-        )
+            features, weight, norms, weight_inverse, samples, sample_blocks, len(weight), padded, dim,
+            features.stride(0), weight.stride(0),
+            ROWS=rows, BLOCK=block,
+        )  # fmt: skip
     return Measured(norms, weight_inverse, tiling)

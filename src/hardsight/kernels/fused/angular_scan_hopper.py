@@ -45,15 +45,15 @@ def _layout(rows: int, dim: int, dtype: torch.dtype) -> gl.NVMMASharedLayout:
 
 @gluon.jit
 @no_type_check
-def _stages_of(features, weight, STAGES: gl.constexpr):
-    """Memory for tiles of samples and classes, so many stages of it; what says that one is loaded, and read by all."""
-    x_tiles = gl.allocate_shared_memory(features.dtype, [STAGES] + features.block_shape, features.layout)
-    w_tiles = gl.allocate_shared_memory(weight.dtype, [STAGES] + weight.block_shape, weight.layout)
+def stages_of(left, right, STAGES: gl.constexpr, READERS: gl.constexpr):
+    """Memory for tiles of two matrices, so many stages of it; what says that one is loaded, and read by all readers."""
+    x_tiles = gl.allocate_shared_memory(left.dtype, [STAGES] + left.block_shape, left.layout)
+    w_tiles = gl.allocate_shared_memory(right.dtype, [STAGES] + right.block_shape, right.layout)
     ready = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     free = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     for stage in gl.static_range(STAGES):
         mbarrier.init(ready.index(stage), count=1)
-        mbarrier.init(free.index(stage), count=2)
+        mbarrier.init(free.index(stage), count=READERS)
     return x_tiles, w_tiles, ready, free
 
 
@@ -154,16 +154,9 @@ def _multiply_tile(tiles, step, dim, layout: gl.constexpr):
 @gluon.jit
 @no_type_check
 def _multiply_and_fold(
-    tiles,
-    handed,
-    vectors,
-    samples,
-    work,
-    LOOK: gl.constexpr,
-    LOGITS: gl.constexpr,
-    BIAS: gl.constexpr,
-    SPREAD: gl.constexpr,
-):
+    tiles, handed, vectors, samples, work,
+    LOOK: gl.constexpr, LOGITS: gl.constexpr, BIAS: gl.constexpr, SPREAD: gl.constexpr,
+):  # fmt: skip
     """What the other warps do with them."""
     labels, weight_inverse, bias, partial = vectors
     inverses, measured, taken = handed
@@ -200,29 +193,13 @@ def _multiply_and_fold(
 @gluon.jit(do_not_specialize=["samples", "classes", "sample_blocks", "items", "group"])
 @no_type_check
 def scan_tiles(
-    features,
-    weight,
-    labels,
-    norms,
-    weight_inverse,
-    bias,
-    partial,
-    samples,
-    classes,
-    dim,
-    classes_per_split,
-    sample_blocks,
-    items,
-    group,
-    STAGES: gl.constexpr,
-    MEASURING_REGISTERS: gl.constexpr,
-    LOOK: gl.constexpr,
-    LOGITS: gl.constexpr,
-    BIAS: gl.constexpr,
-    SPREAD: gl.constexpr,
-):
+    features, weight, labels, norms, weight_inverse, bias, partial, samples, classes, dim, classes_per_split,
+    sample_blocks, items, group,
+    STAGES: gl.constexpr, MEASURING_REGISTERS: gl.constexpr, LOOK: gl.constexpr, LOGITS: gl.constexpr,
+    BIAS: gl.constexpr, SPREAD: gl.constexpr,
+):  # fmt: skip
     """What `angular_scores.scan_tiles` writes, for items of a block of samples and a split of the classes each."""
-    tiles = _stages_of(features, weight, STAGES)
+    tiles = stages_of(features, weight, STAGES, 2)
     inverses = gl.allocate_shared_memory(
         gl.float32, [SLOTS, features.block_shape[0]], gl.SwizzledSharedLayout(1, 1, 1, [0])
     )

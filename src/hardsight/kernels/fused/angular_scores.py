@@ -46,31 +46,11 @@ def _load(source, first, start, count, dim, stride, ROWS: tl.constexpr, DIM: tl.
 @triton.jit
 @no_type_check
 def scan_tiles(
-    features,
-    weight,
-    labels,
-    norms,
-    weight_inverse,
-    bias,
-    partial,
-    samples,
-    classes,
-    dim,
-    feature_stride,
-    weight_stride,
-    classes_per_split,
-    sample_blocks,
-    SAMPLES: tl.constexpr,
-    CLASSES: tl.constexpr,
-    DIM: tl.constexpr,
-    GROUP: tl.constexpr,
-    DESCRIBED: tl.constexpr,
-    LOOK: tl.constexpr,
-    LOGITS: tl.constexpr,
-    BIAS: tl.constexpr,
-    SPREAD: tl.constexpr,
-    PRECISION: tl.constexpr,
-):
+    features, weight, labels, norms, weight_inverse, bias, partial, samples, classes, dim, feature_stride,
+    weight_stride, classes_per_split, sample_blocks,
+    SAMPLES: tl.constexpr, CLASSES: tl.constexpr, DIM: tl.constexpr, GROUP: tl.constexpr, DESCRIBED: tl.constexpr,
+    LOOK: tl.constexpr, LOGITS: tl.constexpr, BIAS: tl.constexpr, SPREAD: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
     """`FIELDS` numbers a sample and split into `partial`: what a block of samples found in its split of the classes."""
     splits = tl.num_programs(0) // sample_blocks
     block, split = place_of(tl.program_id(0), splits, sample_blocks, GROUP)
@@ -112,14 +92,9 @@ def measure_and_scan(
 
 
 def scan(
-    features: Tensor,
-    weight: Tensor,
-    labels: Tensor,
-    bias: Tensor | None,
-    wanted: tuple[bool, bool],
-    precision: str,
+    features: Tensor, weight: Tensor, labels: Tensor, bias: Tensor | None, wanted: tuple[bool, bool], precision: str,
     measured: Measured,
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """[10, samples] numbers in the order of `AngularScores`, and the predictions.
 
     `wanted`: the numbers of the logits, and their spread.
@@ -134,37 +109,17 @@ def scan(
     with on_device_of(features):
         _launch_scan(features, weight, (labels, *norms, bias, partial), terms, precision, measured.tiling, division)
         combine[(blocks_of(samples, 32),)](
-            partial,
-            features,
-            weight,
-            labels,
-            *norms,
-            bias,
-            out,
-            predicted,
-            samples,
-            classes,
-            features.shape[1],
-            features.stride(0),
-            weight.stride(0),
-            division.splits,
-            **terms,
-            ROWS=32,
-            CLASSES=16,
-            DIM=64,
-        )
+            partial, features, weight, labels, *norms, bias, out, predicted, samples, classes, features.shape[1],
+            features.stride(0), weight.stride(0), division.splits, **terms,
+            ROWS=32, CLASSES=16, DIM=64,
+        )  # fmt: skip
     return out, predicted
 
 
 def _launch_scan(
-    features: Tensor,
-    weight: Tensor,
-    vectors: tuple[Tensor | None, ...],
-    terms: dict[str, bool],
-    precision: str,
-    tiling: Tiling,
-    division: Division,
-) -> None:
+    features: Tensor, weight: Tensor, vectors: tuple[Tensor | None, ...], terms: dict[str, bool], precision: str,
+    tiling: Tiling, division: Division,
+) -> None:  # fmt: skip
     """Run the kernel of this tiling; `vectors`: labels, both norms, bias, what it fills; `terms`: its flags."""
     (samples, dim), classes = features.shape, len(weight)
     sample_blocks = blocks_of(samples, tiling.samples)
@@ -174,46 +129,18 @@ def _launch_scan(
         from hardsight.kernels.fused import angular_scan_hopper as hopper
 
         hopper.scan_tiles[(min(items, processors_of(features.device)),)](
-            hopper.describe(features, tiling.samples, tiling.dim),
-            hopper.describe(weight, tiling.classes, tiling.dim),
-            *vectors,
-            samples,
-            classes,
-            dim,
-            per_split,
-            sample_blocks,
-            items,
-            division.group,
-            STAGES=tiling.stages,
-            MEASURING_REGISTERS=hopper.measuring_registers(dim),
-            LOOK=look,
-            **terms,
+            hopper.describe(features, tiling.samples, tiling.dim), hopper.describe(weight, tiling.classes, tiling.dim),
+            *vectors, samples, classes, dim, per_split, sample_blocks, items, division.group,
+            STAGES=tiling.stages, MEASURING_REGISTERS=hopper.measuring_registers(dim), LOOK=look, **terms,
             num_warps=tiling.warps,
-        )
+        )  # fmt: skip
         return
     left, right, described = features, weight, can_be_described(features) and can_be_described(weight)
     if described:
         left = TensorDescriptor.from_tensor(features, [tiling.samples, tiling.dim])
         right = TensorDescriptor.from_tensor(weight, [tiling.classes, tiling.dim])
     scan_tiles[(items,)](
-        left,
-        right,
-        *vectors,
-        samples,
-        classes,
-        dim,
-        features.stride(0),
-        weight.stride(0),
-        per_split,
-        sample_blocks,
-        SAMPLES=tiling.samples,
-        CLASSES=tiling.classes,
-        DIM=tiling.dim,
-        GROUP=division.group,
-        DESCRIBED=described,
-        PRECISION=precision,
-        LOOK=look,
-        **terms,
-        num_warps=tiling.warps,
-        num_stages=tiling.stages,
-    )
+        left, right, *vectors, samples, classes, dim, features.stride(0), weight.stride(0), per_split, sample_blocks,
+        SAMPLES=tiling.samples, CLASSES=tiling.classes, DIM=tiling.dim, GROUP=division.group, DESCRIBED=described,
+        PRECISION=precision, LOOK=look, **terms, num_warps=tiling.warps, num_stages=tiling.stages,
+    )  # fmt: skip

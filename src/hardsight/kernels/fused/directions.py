@@ -24,18 +24,9 @@ _TILE = 1024
 @triton.jit(do_not_specialize=["first_rows", "second_rows", "first_steps", "second_steps"])
 @no_type_check
 def _inverse_norms(
-    first,
-    second,
-    out,
-    first_rows,
-    second_rows,
-    dim_steps,
-    first_steps,
-    second_steps,
-    STEP: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    first, second, out, first_rows, second_rows, dim_steps, first_steps, second_steps,
+    STEP: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """1 / |vector| of the rows of two matrices, one after the other; 0 where float32 cannot hold the length."""
     program = tl.program_id(0)
     rows = first_rows
@@ -65,19 +56,9 @@ def _inverse_norms(
 @triton.jit
 @no_type_check
 def _factor(
-    inverses,
-    labels,
-    sample_weight,
-    upstream,
-    scale,
-    scale_value,
-    out,
-    samples,
-    classes,
-    upstream_stride,
-    ignore_index,
+    inverses, labels, sample_weight, upstream, scale, scale_value, out, samples, classes, upstream_stride, ignore_index,
     BLOCK: tl.constexpr,
-):
+):  # fmt: skip
     """1 / the largest product of two inverse lengths, weights and scale; without classes, of two samples."""
     largest = tl.zeros((BLOCK,), tl.float32)
     for start in range(0, samples, BLOCK):
@@ -110,16 +91,9 @@ def _tangent(g, x, radial, inverse, scale, LARGEST: tl.constexpr):
 @triton.jit
 @no_type_check
 def _project_rows(
-    matrices,
-    inverses,
-    program,
-    sizes,
-    scale,
-    LARGEST: tl.constexpr,
-    WHOLE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    matrices, inverses, program, sizes, scale,
+    LARGEST: tl.constexpr, WHOLE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """Some rows of one matrix of gradients; `matrices`: these, the vectors, the result; `sizes`: rows, dim, stride."""
     gradients, vectors, out = matrices
     rows, dim, stride = sizes
@@ -156,27 +130,10 @@ def _project_rows(
 @triton.jit(do_not_specialize=["first_rows", "second_rows", "first_steps", "second_steps"])
 @no_type_check
 def _project(
-    first,
-    first_vectors,
-    first_out,
-    second,
-    second_vectors,
-    second_out,
-    inverses,
-    factor,
-    upstream,
-    first_rows,
-    second_rows,
-    dim_steps,
-    first_steps,
-    second_steps,
-    offset,
-    LARGEST: tl.constexpr,
-    STEP: tl.constexpr,
-    WHOLE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    first, first_vectors, first_out, second, second_vectors, second_out, inverses, factor, upstream, first_rows,
+    second_rows, dim_steps, first_steps, second_steps, offset,
+    LARGEST: tl.constexpr, STEP: tl.constexpr, WHOLE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """The part of each gradient along the sphere: the radial part of a gradient by a direction does nothing."""
     program = tl.program_id(0)
     firsts = tl.cdiv(first_rows, ROWS)
@@ -202,61 +159,33 @@ def inverse_norms(vectors: Tensor, others: Tensor | None = None) -> Tensor:
     tile, programs = _tile(vectors.shape[1], [vectors] if others is None else [vectors, others])
     with on_device_of(vectors):
         _inverse_norms[(programs,)](
-            vectors,
-            others,
-            out,
-            len(vectors),
-            rows - len(vectors),
-            vectors.shape[1] // step,
-            strides[0] // step,
+            vectors, others, out, len(vectors), rows - len(vectors), vectors.shape[1] // step, strides[0] // step,
             strides[1] // step,
-            STEP=step,
-            **tile,
-        )
+            STEP=step, **tile,
+        )  # fmt: skip
     return out
 
 
 def write_factor(
-    inverses: Tensor,
-    samples: int,
-    classes: int | None,
-    labels: Tensor,
-    sample_weight: Tensor | None,
-    upstream: Tensor | None,
-    ignore_index: int,
-    scale: Tensor | None = None,
-    scale_value: float = 1.0,
-) -> Tensor:
+    inverses: Tensor, samples: int, classes: int | None, labels: Tensor, sample_weight: Tensor | None,
+    upstream: Tensor | None, ignore_index: int, scale: Tensor | None = None, scale_value: float = 1.0,
+) -> Tensor:  # fmt: skip
     """What slopes are multiplied by to be about 1 or less: float16 would lose the small ones of a mean over many."""
     out = torch.empty((), dtype=torch.float32, device=inverses.device)
     block = min(2048, max(16, power_of_two(max(samples, classes or 0))))
     with on_device_of(inverses):
         _factor[(1,)](
-            inverses,
-            labels,
-            sample_weight,
-            upstream,
-            scale,
-            scale_value,
-            out,
-            samples,
-            classes,
-            0 if upstream is None else upstream.stride(0),
-            ignore_index,
-            BLOCK=block,
-            num_warps=max(1, block // 128),
-        )
+            inverses, labels, sample_weight, upstream, scale, scale_value, out, samples, classes,
+            0 if upstream is None else upstream.stride(0), ignore_index,
+            BLOCK=block, num_warps=max(1, block // 128),
+        )  # fmt: skip
     return out
 
 
 def project(
-    gradients: Sequence[Tensor],
-    vectors: Sequence[Tensor],
-    inverses: Tensor,
-    offset: int,
-    factor: Tensor,
+    gradients: Sequence[Tensor], vectors: Sequence[Tensor], inverses: Tensor, offset: int, factor: Tensor,
     upstream: Tensor | None,
-) -> list[Tensor]:
+) -> list[Tensor]:  # fmt: skip
     """factor times what comes from above times the gradients' part along the sphere, in the vectors' dtype.
 
     One or two matrices in one kernel; `inverses` holds their 1 / length one after the other, from `offset` on.
@@ -272,26 +201,11 @@ def project(
     tile, programs = _tile(dim, vectors)
     with on_device_of(inverses):
         _project[(programs,)](
-            gradients[0],
-            vectors[0],
-            out[0],
-            gradients[1] if both else None,
-            vectors[1] if both else None,
-            out[1] if both else None,
-            inverses,
-            factor,
-            upstream,
-            len(vectors[0]),
-            len(vectors[1]) if both else 0,
-            dim // step,
-            strides[0] // step,
-            strides[-1] // step,
-            offset,
-            LARGEST=torch.finfo(vectors[0].dtype).max,
-            STEP=step,
-            WHOLE=dim <= tile["BLOCK"],
-            **tile,
-        )
+            gradients[0], vectors[0], out[0], gradients[1] if both else None, vectors[1] if both else None,
+            out[1] if both else None, inverses, factor, upstream, len(vectors[0]), len(vectors[1]) if both else 0,
+            dim // step, strides[0] // step, strides[-1] // step, offset,
+            LARGEST=torch.finfo(vectors[0].dtype).max, STEP=step, WHOLE=dim <= tile["BLOCK"], **tile,
+        )  # fmt: skip
     return out
 
 

@@ -55,27 +55,11 @@ def _label_and_others(
 @triton.jit
 @no_type_check
 def _weights(
-    logits,
-    labels,
-    sample_weight,
-    kept,
-    sums,
-    rows,
-    class_steps,
-    stride_steps,
-    ignore_index,
-    beta,
-    log_beta,
-    lam,
+    logits, labels, sample_weight, kept, sums, rows, class_steps, stride_steps, ignore_index, beta, log_beta, lam,
     log_two_over_epsilon,
-    EXP: tl.constexpr,
-    LETS_GO: tl.constexpr,
-    EACH: tl.constexpr,
-    STEP: tl.constexpr,
-    ROWS: tl.constexpr,
-    LANES: tl.constexpr,
-    RUN: tl.constexpr,
-):
+    EXP: tl.constexpr, LETS_GO: tl.constexpr, EACH: tl.constexpr, STEP: tl.constexpr, ROWS: tl.constexpr,
+    LANES: tl.constexpr, RUN: tl.constexpr,
+):  # fmt: skip
     """log others and log coefficient of every row; the losses where EACH, else this program's share of the sums."""
     program = tl.program_id(0)
     row = program.to(tl.int64) * ROWS + tl.arange(0, ROWS)
@@ -93,7 +77,7 @@ def _weights(
     else:
         tl.store(kept + rows + row, log_weight, mask=inside)
     if EACH:
-        tl.store(sums + row, loss, mask=inside)
+        tl.store(sums + row, tl.minimum(loss, LARGEST), mask=inside)
         tl.store(kept + 2 * rows, 0.0)
     else:
         programs = tl.num_programs(0)
@@ -108,20 +92,9 @@ def _weights(
 @triton.jit
 @no_type_check
 def _gradient(
-    logits,
-    labels,
-    kept,
-    upstream,
-    gradient,
-    rows,
-    class_steps,
-    stride_steps,
-    gradient_steps,
-    upstream_stride,
-    STEP: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    logits, labels, kept, upstream, gradient, rows, class_steps, stride_steps, gradient_steps, upstream_stride,
+    STEP: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """(p - y) / (2 (1 - p_y)) times what comes from above and the kept coefficient over the divisor."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     within = row < rows
@@ -144,18 +117,9 @@ def _gradient(
 
 
 def weigh(
-    logits: Tensor,
-    labels: Tensor,
-    sample_weight: Tensor | None,
-    normaliser: Tensor | None,
-    ignore_index: int,
-    beta: float,
-    lam: float,
-    epsilon: float,
-    exponential: bool,
-    reduction: str,
-    log_normaliser: float | None,
-) -> tuple[Tensor, Tensor]:
+    logits: Tensor, labels: Tensor, sample_weight: Tensor | None, normaliser: Tensor | None, ignore_index: int,
+    beta: float, lam: float, epsilon: float, exponential: bool, reduction: str, log_normaliser: float | None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """The loss; and what the gradient needs: log others and log coefficient of a row, then the log of the divisor."""
     rows, classes = logits.shape
     tile = _read_tile(classes)
@@ -166,25 +130,11 @@ def weigh(
     sums = torch.empty(rows if each else 4 * programs, dtype=torch.float32, device=logits.device)
     with on_device_of(logits):
         _weights[(programs,)](
-            logits,
-            labels.contiguous(),
-            None if sample_weight is None else sample_weight.contiguous(),
-            kept,
-            sums,
-            rows,
-            classes // step,
-            logits.stride(0) // step,
-            ignore_index,
-            beta,
-            log_or_nothing(beta),
-            lam,
+            logits, labels.contiguous(), None if sample_weight is None else sample_weight.contiguous(), kept, sums,
+            rows, classes // step, logits.stride(0) // step, ignore_index, beta, log_or_nothing(beta), lam,
             log_two_over(epsilon),
-            EXP=exponential,
-            LETS_GO=epsilon > 0,
-            EACH=each,
-            STEP=step,
-            **tile,
-        )
+            EXP=exponential, LETS_GO=epsilon > 0, EACH=each, STEP=step, **tile,
+        )  # fmt: skip
     if each:
         return sums, kept
     return totals(sums, programs, kept, 2 * rows, reduction, normaliser, log_normaliser, masses=True), kept
@@ -199,21 +149,10 @@ def write_gradient(logits: Tensor, labels: Tensor, kept: Tensor, upstream: Tenso
     step = math.gcd(classes, logits.stride(0), out.stride(0), 16)
     with on_device_of(logits):
         _gradient[(blocks_of(rows, together), blocks_of(classes, block))](
-            logits,
-            labels.contiguous(),
-            kept.contiguous(),
-            upstream,
-            out,
-            rows,
-            classes // step,
-            logits.stride(0) // step,
-            out.stride(0) // step,
-            upstream.stride(0) if upstream.ndim else 0,
-            STEP=step,
-            ROWS=together,
-            BLOCK=block,
-            num_warps=max(1, together * block // 512),
-        )
+            logits, labels.contiguous(), kept.contiguous(), upstream, out, rows, classes // step,
+            logits.stride(0) // step, out.stride(0) // step, upstream.stride(0) if upstream.ndim else 0,
+            STEP=step, ROWS=together, BLOCK=block, num_warps=max(1, together * block // 512),
+        )  # fmt: skip
     return out
 
 
@@ -254,18 +193,9 @@ def log_held(own, others, log_two_over_epsilon):
 @triton.jit
 @no_type_check
 def _totals(
-    sums,
-    value,
-    kept,
-    normaliser,
-    log_normaliser,
-    place,
-    shares,
-    REDUCTION: tl.constexpr,
-    GIVEN: tl.constexpr,
-    MASSES: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    sums, value, kept, normaliser, log_normaliser, place, shares,
+    REDUCTION: tl.constexpr, GIVEN: tl.constexpr, MASSES: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """The reduced loss and the log of what the gradient is divided by, from the shares, in one program: same bits."""
     loss = tl.zeros((BLOCK,), tl.float32)
     weight = tl.zeros((BLOCK,), tl.float32)
@@ -289,7 +219,7 @@ def _totals(
     weight_sum = tl.sum(weight, 0)
     if REDUCTION != SUM:
         loss_sum = loss_sum / tl.where(weight_sum == 0.0, 1.0, weight_sum)
-    tl.store(value, loss_sum)
+    tl.store(value, tl.minimum(loss_sum, LARGEST))
     if REDUCTION == MEAN:
         log_divisor = tl.log(weight_sum)
     elif REDUCTION == SUM:
@@ -306,34 +236,18 @@ def _totals(
 
 
 def totals(
-    sums: Tensor,
-    shares: int,
-    kept: Tensor,
-    place: int,
-    reduction: str,
-    normaliser: Tensor | None,
-    log_normaliser: float | None,
-    *,
-    masses: bool,
-) -> Tensor:
+    sums: Tensor, shares: int, kept: Tensor, place: int, reduction: str, normaliser: Tensor | None,
+    log_normaliser: float | None, *, masses: bool,
+) -> Tensor:  # fmt: skip
     """The reduced loss, and the log of the divisor to its place in `kept`; from the sums of every share of the rows."""
     value = torch.empty((), dtype=torch.float32, device=sums.device)
     block = min(2048, max(16, power_of_two(shares)))
     with on_device_of(sums):
         _totals[(1,)](
-            sums,
-            value,
-            kept,
-            normaliser,
-            0.0 if log_normaliser is None else log_normaliser,
-            place,
-            shares,
-            REDUCTION=_REDUCTIONS[reduction],
-            GIVEN=log_normaliser is not None,
-            MASSES=masses,
-            BLOCK=block,
+            sums, value, kept, normaliser, 0.0 if log_normaliser is None else log_normaliser, place, shares,
+            REDUCTION=_REDUCTIONS[reduction], GIVEN=log_normaliser is not None, MASSES=masses, BLOCK=block,
             num_warps=max(1, block // 128),
-        )
+        )  # fmt: skip
     return value
 
 

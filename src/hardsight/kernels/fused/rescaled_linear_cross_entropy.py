@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from hardsight.kernels.dispatch import add_product, aligned, blocks_of, log_or_nothing, on_device_of, padded, product
+from hardsight.kernels.dispatch import blocks_of, log_or_nothing, on_device_of, over_blocks, padded
 from hardsight.kernels.fused.angles import label_and_weight
 from hardsight.kernels.fused.angular_cross_entropy import BLOCK_ELEMENTS, row_tile
 from hardsight.kernels.fused.rescaled_cross_entropy import log_held, log_p_and_weight, log_two_over, totals
@@ -41,32 +41,11 @@ def _write_slopes(z, column, label, others, half, slopes, here, width):
 @triton.jit
 @no_type_check
 def _rescaled_rows(
-    products,
-    slopes,
-    bias,
-    labels,
-    sample_weight,
-    sums,
-    beta,
-    log_beta,
-    lam,
-    log_two_over_epsilon,
-    shift,
-    first,
-    end,
-    samples,
-    classes,
-    width_steps,
-    products_stride,
-    slopes_stride,
-    ignore_index,
-    EXP: tl.constexpr,
-    LETS_GO: tl.constexpr,
-    SLOPES: tl.constexpr,
-    WHOLE: tl.constexpr,
-    ROWS: tl.constexpr,
+    products, slopes, bias, labels, sample_weight, sums, beta, log_beta, lam, log_two_over_epsilon, shift, first, end,
+    samples, classes, width_steps, products_stride, slopes_stride, ignore_index,
+    EXP: tl.constexpr, LETS_GO: tl.constexpr, SLOPES: tl.constexpr, WHOLE: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
-):
+):  # fmt: skip
     """Loss, weight and log weight of each row, and its gradient w (p - y) / (2 (1 - p_y)) times exp(-shift)."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     me = first + row
@@ -130,23 +109,10 @@ def _scale_block(gradient, out, block, size, scale, LARGEST: tl.constexpr, BLOCK
 @triton.jit
 @no_type_check
 def _scale(
-    first,
-    first_out,
-    second,
-    second_out,
-    third,
-    third_out,
-    upstream,
-    log_divisor,
-    shift,
-    first_size,
-    second_size,
+    first, first_out, second, second_out, third, third_out, upstream, log_divisor, shift, first_size, second_size,
     third_size,
-    FIRST_LARGEST: tl.constexpr,
-    SECOND_LARGEST: tl.constexpr,
-    THIRD_LARGEST: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    FIRST_LARGEST: tl.constexpr, SECOND_LARGEST: tl.constexpr, THIRD_LARGEST: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """Up to three gradients times what comes from above and exp(shift) / divisor, in the types of their inputs."""
     scale = tl.load(upstream).to(tl.float32)
     if log_divisor is not None:
@@ -166,22 +132,10 @@ def _scale(
 
 
 def walk(
-    features: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    labels: Tensor,
-    sample_weight: Tensor | None,
-    normaliser: Tensor | None,
-    ignore_index: int,
-    beta: float,
-    lam: float,
-    epsilon: float,
-    exponential: bool,
-    reduction: str,
-    log_normaliser: float | None,
-    shift: float,
-    slopes_wanted: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    features: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor, sample_weight: Tensor | None,
+    normaliser: Tensor | None, ignore_index: int, beta: float, lam: float, epsilon: float, exponential: bool,
+    reduction: str, log_normaliser: float | None, shift: float, slopes_wanted: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """The loss, the log of the divisor, and the sum's gradients by features, weight and bias, times exp(-shift)."""
     samples, classes, device = len(features), len(weight), features.device
     features, weight, labels = features.contiguous(), weight.contiguous(), labels.contiguous()
@@ -194,46 +148,24 @@ def walk(
     sizes = (features.shape, weight.shape) if slopes_wanted else ((0,), (0,))
     by_features, by_weight = (torch.empty(size, dtype=torch.float32, device=device) for size in sizes)
     by_bias = torch.empty(width if slopes_wanted and bias is not None else 0, dtype=torch.float32, device=device)
-    rows = max(1, min(samples, max(128, BLOCK_ELEMENTS // classes)))
     tile = row_tile(width)
-    for start in range(0, samples, rows):
-        count = min(rows, samples - start)
-        here = features if count == samples else features[start : start + count]
-        products = product(here, weight.T, aligned(count, width, torch.float32, device))
-        slopes = aligned(count, width, features.dtype, device) if slopes_wanted else None
+
+    def fill(start: int, end: int, products: Tensor, slopes: Tensor | None) -> None:
         with on_device_of(features):
-            _rescaled_rows[(blocks_of(count, tile["ROWS"]),)](
-                products,
-                slopes,
-                bias,
-                labels,
-                sample_weight,
-                sums,
-                beta,
-                log_or_nothing(beta),
-                lam,
-                log_two_over(epsilon),
-                shift,
-                start,
-                start + count,
-                samples,
-                classes,
-                width // 8,
-                products.stride(0),
-                0 if slopes is None else slopes.stride(0),
-                ignore_index,
-                EXP=exponential,
-                LETS_GO=epsilon > 0,
-                SLOPES=slopes_wanted,
-                **tile,
-            )
-        del products
-        if slopes is not None:
-            product(slopes, weight, by_features if count == samples else by_features[start : start + count])
-            (product if start == 0 else add_product)(slopes.T, here, by_weight)
-            if bias is not None:
-                column_sums = slopes.sum(0, dtype=torch.float32)
-                by_bias = column_sums if start == 0 else by_bias.add_(column_sums)
+            _rescaled_rows[(blocks_of(end - start, tile["ROWS"]),)](
+                products, slopes, bias, labels, sample_weight, sums, beta, log_or_nothing(beta), lam,
+                log_two_over(epsilon), shift, start, end, samples, classes, width // 8, products.stride(0),
+                0 if slopes is None else slopes.stride(0), ignore_index,
+                EXP=exponential, LETS_GO=epsilon > 0, SLOPES=slopes_wanted, **tile,
+            )  # fmt: skip
+        if slopes is not None and bias is not None:
+            if start == 0:
+                torch.sum(slopes, 0, dtype=torch.float32, out=by_bias)
+            else:
+                by_bias.add_(slopes.sum(0, dtype=torch.float32))
+
+    wanted = (by_features, by_weight) if slopes_wanted else (None, None)
+    over_blocks(features, weight, BLOCK_ELEMENTS, fill, *wanted)
     value = totals(sums, samples, divisor, 0, reduction, normaliser, log_normaliser, masses=False)
     if width != classes and slopes_wanted:
         by_weight, by_bias = by_weight[:classes], by_bias[:classes]
@@ -241,13 +173,9 @@ def walk(
 
 
 def scaled(
-    gradients: list[Tensor],
-    dtype: torch.dtype,
-    bias_dtype: torch.dtype | None,
-    upstream: Tensor,
-    log_divisor: Tensor | None,
-    shift: float,
-) -> list[Tensor]:
+    gradients: list[Tensor], dtype: torch.dtype, bias_dtype: torch.dtype | None, upstream: Tensor,
+    log_divisor: Tensor | None, shift: float,
+) -> list[Tensor]:  # fmt: skip
     """Each gradient times upstream, and exp(shift) / divisor where that is given, in its dtype; in one kernel."""
     dtypes = dtypes_of(gradients, dtype, bias_dtype)
     out = [torch.empty(one.shape, dtype=dtype, device=one.device) for one, dtype in zip(gradients, dtypes, strict=True)]
@@ -257,15 +185,7 @@ def scaled(
     pairs = [one for pair in zip([*gradients, *none], [*out, *none], strict=True) for one in pair]
     with on_device_of(upstream):
         _scale[(sum(blocks_of(size, _SCALED) for size in sizes),)](
-            *pairs,
-            upstream,
-            log_divisor,
-            shift,
-            *sizes,
-            *[0] * len(none),
-            *largest,
-            *[0.0] * len(none),
-            BLOCK=_SCALED,
-            num_warps=8,
-        )
+            *pairs, upstream, log_divisor, shift, *sizes, *[0] * len(none), *largest, *[0.0] * len(none),
+            BLOCK=_SCALED, num_warps=8,
+        )  # fmt: skip
     return out

@@ -12,15 +12,9 @@ _SAMPLES, _CLASSES, _DIM, _STAGES = 128, 64, 256, 3
 
 
 def gradients_from_slopes(
-    slopes: Tensor,
-    along: Tensor,
-    by_weight: Tensor | None,
-    features: Tensor,
-    weight: Tensor,
-    inverses: Tensor,
-    factor: Tensor,
-    upstream: Tensor | None,
-) -> list[Tensor]:
+    slopes: Tensor, along: Tensor, by_weight: Tensor | None, features: Tensor, weight: Tensor, inverses: Tensor,
+    factor: Tensor, upstream: Tensor | None,
+) -> list[Tensor]:  # fmt: skip
     """factor times upstream times the tangent parts of slopes @ weight and, where it is given, of `by_weight`.
 
     `along` says how many times the features lie in slopes @ weight. The slopes may be wider than there are classes.
@@ -54,20 +48,10 @@ def tangent_product(
     items = blocks_of(samples, _SAMPLES) * across
     with on_device_of(features):
         hopper.tangent_tiles[(min(items, processors_of(features.device)),)](
-            describe(slopes, _SAMPLES, _CLASSES),
-            describe(weight, _CLASSES, _DIM),
-            describe(features, _SAMPLES, _DIM),
-            describe(out, _SAMPLES, _DIM),
-            along,
-            scale,
-            samples,
-            len(weight),
-            across,
-            items,
-            STAGES=_STAGES,
-            LARGEST=torch.finfo(features.dtype).max,
-            num_warps=8,
-        )
+            describe(slopes, _SAMPLES, _CLASSES), describe(weight, _CLASSES, _DIM), describe(features, _SAMPLES, _DIM),
+            describe(out, _SAMPLES, _DIM), along, scale, samples, len(weight), across, items,
+            STAGES=_STAGES, LARGEST=torch.finfo(features.dtype).max, num_warps=8,
+        )  # fmt: skip
     return out
 
 

@@ -1,4 +1,4 @@
-# ruff: noqa: N803, N806, RUF005 (Triton has no *)
+# ruff: noqa: N803, N806
 """Gluon: slopes times weight, made tangent to the sphere before it is written, for Hopper.
 
 One warp loads tiles ahead, eight multiply them. The tile of vectors that the radial part is taken along arrives while
@@ -16,6 +16,8 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma,
     warpgroup_mma_wait,
 )
+
+from hardsight.kernels.fused.angular_scan_hopper import stages_of
 
 
 @gluon.jit
@@ -90,34 +92,17 @@ def _multiply(tiles, handed, out, along, scale, samples, work, LARGEST: gl.const
 @gluon.jit(do_not_specialize=["samples", "classes", "across", "items"])
 @no_type_check
 def tangent_tiles(
-    slopes,
-    weight,
-    vectors,
-    out,
-    along,
-    scale,
-    samples,
-    classes,
-    across,
-    items,
-    STAGES: gl.constexpr,
-    LARGEST: gl.constexpr,
-):
+    slopes, weight, vectors, out, along, scale, samples, classes, across, items,
+    STAGES: gl.constexpr, LARGEST: gl.constexpr,
+):  # fmt: skip
     """scale (slopes weight - along vectors); items: tiles of samples and `across` of dimensions."""
-    s_tiles = gl.allocate_shared_memory(slopes.dtype, [STAGES] + slopes.block_shape, slopes.layout)
-    w_tiles = gl.allocate_shared_memory(weight.dtype, [STAGES] + weight.block_shape, weight.layout)
+    tiles = stages_of(slopes, weight, STAGES, 1)
     x_tile = gl.allocate_shared_memory(vectors.dtype, vectors.block_shape, vectors.layout)
-    ready = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
-    free = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     arrived = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
     left = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
-    for stage in gl.static_range(STAGES):
-        mbarrier.init(ready.index(stage), count=1)
-        mbarrier.init(free.index(stage), count=1)
     mbarrier.init(arrived, count=1)
     mbarrier.init(left, count=1)
     fence_async_shared()
-    tiles = (s_tiles, w_tiles, ready, free)
     handed = (x_tile, arrived, left)
     work = (classes, across, items)
     gl.warp_specialize(

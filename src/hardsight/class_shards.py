@@ -41,14 +41,9 @@ class ShardedHead(nn.Module):
     bias: Tensor | None
 
     def __init__(
-        self,
-        weight: Tensor,
-        bias: Tensor | None = None,
-        *,
-        first: int | None = None,
-        group: Group = None,
+        self, weight: Tensor, bias: Tensor | None = None, *, first: int | None = None, group: Group = None,
         gradients_are_averaged: bool = True,
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__()
         with distributed.together(functools.partial(distributed.wait_for_all, group=group)):
             check_matrix("weight", weight, "[own classes, dim]")

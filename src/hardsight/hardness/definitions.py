@@ -15,14 +15,18 @@ from hardsight.hardness.columns import ClassSummary
 from hardsight.hardness.registry import register, rounded
 from hardsight.validation import check_features_and_weight, may_look
 
+Features = Float[Tensor, "samples dim"]
+Weight = Float[Tensor, "classes dim"]
+Logits = Float[Tensor, "samples classes"]
+Labels = Integer[Tensor, "samples"]
+PerSample = Float[Tensor, "samples"]
+
 
 @register(
     "avh", "Angular visual hardness", source="Chen et al. 2020, Eq. 1", larger_is_harder=True, high=1.0,
     parts=["angles"], from_summary=lambda of: share_of_sum(of.label_angle, of.angle_sum, of.num_classes),
 )  # fmt: skip
-def angular_visual_hardness(
-    features: Float[Tensor, "samples dim"], weight: Float[Tensor, "classes dim"], labels: Integer[Tensor, "samples"]
-) -> Float[Tensor, "samples"]:
+def angular_visual_hardness(features: Features, weight: Weight, labels: Labels) -> PerSample:
     """Angle to the labelled class over the sum of the angles to all classes (AVH, Eq. 1).
 
     In [0, 1]; larger is harder; chance level is 1 / classes. Over all labels of one sample it sums to 1. Unchanged
@@ -32,9 +36,7 @@ def angular_visual_hardness(
     return share_of_sum(_of_label(angles, labels), angles.sum(1), len(weight))
 
 
-def angular_visual_confidence(
-    features: Float[Tensor, "samples dim"], weight: Float[Tensor, "classes dim"]
-) -> Float[Tensor, "samples classes"]:
+def angular_visual_confidence(features: Features, weight: Weight) -> Logits:
     """(pi - angle) of each class over the sum of that over all classes (AVH, Eq. 3): rows in [0, 1] that sum to 1."""
     check_features_and_weight(features, weight)
     closeness = math.pi - _class_angles(widen(features), widen(weight))
@@ -49,9 +51,7 @@ def _avc_from_summary(of: ClassSummary) -> Tensor:
     "avc", "Angular visual confidence", source="Chen et al. 2020, Eq. 3", larger_is_harder=False, high=1.0,
     parts=["angles"], from_summary=_avc_from_summary,
 )  # fmt: skip
-def label_visual_confidence(
-    features: Float[Tensor, "samples dim"], weight: Float[Tensor, "classes dim"], labels: Integer[Tensor, "samples"]
-) -> Float[Tensor, "samples"]:
+def label_visual_confidence(features: Features, weight: Weight, labels: Labels) -> PerSample:
     """Angular visual confidence in the labelled class. In [0, 1]; larger is easier."""
     return _of_label(angular_visual_confidence(features, weight), labels)
 
@@ -61,9 +61,7 @@ def label_visual_confidence(
     larger_is_harder=False, low=-math.pi, high=math.pi,
     parts=["angles"], from_summary=lambda of: of.nearest_other_angle - of.label_angle,
 )  # fmt: skip
-def angular_margin(
-    features: Float[Tensor, "samples dim"], weight: Float[Tensor, "classes dim"], labels: Integer[Tensor, "samples"]
-) -> Float[Tensor, "samples"]:
+def angular_margin(features: Features, weight: Weight, labels: Labels) -> PerSample:
     """Angle to the nearest other class minus the angle to the labelled one, in radians.
 
     In [-pi, pi]; larger is easier; negative where another class is nearer.
@@ -76,9 +74,7 @@ def angular_margin(
     "confidence", "Model confidence", source="Chen et al. 2020, Definition 1", larger_is_harder=False, high=1.0,
     parts=["logits"], from_summary=lambda of: (of.label_logit - of.log_sum_exp).exp(),
 )  # fmt: skip
-def model_confidence(
-    logits: Float[Tensor, "samples classes"], labels: Integer[Tensor, "samples"]
-) -> Float[Tensor, "samples"]:
+def model_confidence(logits: Logits, labels: Labels) -> PerSample:
     """Softmax probability of the labelled class (AVH, Definition 1). In [0, 1]; larger is easier."""
     return _of_label(logits.softmax(1), labels)
 
@@ -87,9 +83,7 @@ def model_confidence(
     "margin", "Logit margin", source="Pleiss et al. 2020, Eq. 1", larger_is_harder=False, low=-math.inf,
     parts=["logits"], from_summary=lambda of: of.label_logit - of.largest_other_logit,
 )  # fmt: skip
-def logit_margin(
-    logits: Float[Tensor, "samples classes"], labels: Integer[Tensor, "samples"]
-) -> Float[Tensor, "samples"]:
+def logit_margin(logits: Logits, labels: Labels) -> PerSample:
     """Logit of the labelled class minus the largest other logit (the margin of AUM). Larger is easier."""
     return _of_label(logits, labels) - _without_label(logits, labels, -math.inf).amax(1)
 
@@ -98,9 +92,7 @@ def logit_margin(
     "rank", "Rank of the label", source="place of the label among the classes by logit", larger_is_harder=True,
     low=1.0, high=float, parts=["logits", "rank"], from_summary=lambda of: of.others_above + 1,
 )  # fmt: skip
-def label_rank(
-    logits: Float[Tensor, "samples classes"], labels: Integer[Tensor, "samples"]
-) -> Float[Tensor, "samples"]:
+def label_rank(logits: Logits, labels: Labels) -> PerSample:
     """Place of the labelled class by logit: 1 plus how many have a larger one. In [1, classes]; larger is harder."""
     return (logits > _of_label(logits, labels).unsqueeze(1)).sum(1).to(logits) + 1
 
@@ -109,7 +101,7 @@ def label_rank(
     "entropy", "Entropy (nats)", source="Shannon 1948", larger_is_harder=True, high=math.log,
     parts=["logits", "spread"], from_summary=lambda of: of.entropy,
 )  # fmt: skip
-def entropy(logits: Float[Tensor, "samples classes"]) -> Float[Tensor, "samples"]:
+def entropy(logits: Logits) -> PerSample:
     """Entropy of the softmax in nats, labels not needed. In [0, log classes]; larger is harder."""
     # Of a probability of zero the log is finite here, so that their product is zero.
     log_probabilities = rounded(logits.log_softmax(1), logits)
@@ -126,9 +118,7 @@ def _cross_entropy_from_summary(of: ClassSummary) -> Tensor:
     "loss", "Cross-entropy (nats)", source="-log of the model confidence", larger_is_harder=True,
     parts=["logits"], from_summary=_cross_entropy_from_summary,
 )  # fmt: skip
-def cross_entropy(
-    logits: Float[Tensor, "samples classes"], labels: Integer[Tensor, "samples"]
-) -> Float[Tensor, "samples"]:
+def cross_entropy(logits: Logits, labels: Labels) -> PerSample:
     """Minus the log of the labelled class's softmax probability, in nats. Not negative; larger is harder."""
     return torch.nn.functional.cross_entropy(logits, labels, reduction="none")
 
@@ -142,7 +132,7 @@ def _el2n_from_summary(of: ClassSummary) -> Tensor:
     "el2n", "EL2N, length of the error vector", source="Paul et al. 2021, Definition 2", larger_is_harder=True,
     high=math.sqrt(2), parts=["logits", "spread"], from_summary=_el2n_from_summary,
 )  # fmt: skip
-def el2n(logits: Float[Tensor, "samples classes"], labels: Integer[Tensor, "samples"]) -> Float[Tensor, "samples"]:
+def el2n(logits: Logits, labels: Labels) -> PerSample:
     """Length of the softmax error vector p - y (Paul et al. 2021). In [0, sqrt(2)]; larger is harder."""
     error = logits.softmax(1) - torch.nn.functional.one_hot(labels, logits.shape[1])
     length: Tensor = torch.linalg.vector_norm(error, dim=1)
@@ -160,12 +150,9 @@ def _grand_from_summary(of: ClassSummary) -> Tensor:
     larger_is_harder=True, parts=["logits", "spread"], from_summary=_grand_from_summary,
 )  # fmt: skip
 def last_layer_grand(
-    features: Float[Tensor, "samples dim"],
-    logits: Float[Tensor, "samples classes"],
-    labels: Integer[Tensor, "samples"],
-    *,
-    bias: bool = True,
-) -> Float[Tensor, "samples"]:
+    features: Features, logits: Logits,
+    labels: Labels, *, bias: bool = True,
+) -> PerSample:  # fmt: skip
     """Length of the cross-entropy's gradient in the last layer's parameters, in closed form: |p - y| sqrt(|x|^2 + 1).
 
     GraNd (Paul et al. 2021) restricted to the head. The 1 is the bias's share and is left out where there is none.
@@ -179,7 +166,7 @@ def last_layer_grand(
     "norm", "Feature norm", source="Chen et al. 2020, Section 3", larger_is_harder=False,
     from_summary=lambda of: of.feature_norm,
 )  # fmt: skip
-def feature_norm(features: Float[Tensor, "samples dim"]) -> Float[Tensor, "samples"]:
+def feature_norm(features: Features) -> PerSample:
     """Length of the feature vector. Not negative; larger is taken to be easier."""
     return norms(features)
 
@@ -189,9 +176,7 @@ def feature_norm(features: Float[Tensor, "samples dim"]) -> Float[Tensor, "sampl
     tags=["depends on the whole set"],
     from_summary=lambda of: scale_within_class(of.feature_norm, of.labels, of.num_classes),
 )  # fmt: skip
-def class_normalised_norm(
-    features: Float[Tensor, "samples dim"], labels: Integer[Tensor, "samples"]
-) -> Float[Tensor, "samples"]:
+def class_normalised_norm(features: Features, labels: Labels) -> PerSample:
     """Feature norm scaled linearly to [0, 1] within each class (AVH, Table 1). Depends on the whole set.
 
     A class whose norms are all equal gets 0.
@@ -206,9 +191,7 @@ def class_normalised_norm(
     "prototype_angle", "Angle to the label's mean feature (radians)", larger_is_harder=True, high=math.pi,
     source="Sorscher et al. 2022, prototypicality, as an angle", tags=["depends on the whole set"],
 )  # fmt: skip
-def prototype_angle(
-    features: Float[Tensor, "samples dim"], labels: Integer[Tensor, "samples"]
-) -> Float[Tensor, "samples"]:
+def prototype_angle(features: Features, labels: Labels) -> PerSample:
     """Angle between a feature and the mean feature of all samples with its label. Depends on the whole set.
 
     Prototypicality (Sorscher et al. 2022) needs no head; the mean is over the features as they are, the sample's own

@@ -16,7 +16,7 @@ from torch import Tensor
 
 import hardsight.hardness.definitions  # noqa: F401 (it registers the scores that are followed over training)
 from hardsight.hardness.mixture import small_loss_mixture
-from hardsight.hardness.registry import SCORES, Score, get_score, register
+from hardsight.hardness.registry import SCORES, Score, named_scores, register
 
 Aggregates = Mapping[str, Tensor]
 
@@ -53,10 +53,7 @@ def dynamics_scores() -> list[Score]:
 
 def choose_dynamics_scores(names: Iterable[str]) -> list[Score]:
     """The scores of these names that a recorder gives; unknown names and scores of a model raise."""
-    names = [names] if isinstance(names, str) else list(names)
-    if not names:
-        raise ValueError("scores must name at least one score; got none")
-    chosen = [get_score(name) for name in names]
+    chosen = named_scores(names)
     for score in chosen:
         if score.measures is None:
             raise ValueError(
@@ -81,21 +78,15 @@ def _of_training(
     return add
 
 
-def _register_over_training() -> None:
-    for name, (title, source, aggregate) in _OVER_TRAINING.items():
-        measure = aggregate.rsplit("_", 1)[0]
-        one = SCORES[measure]
-        add = _of_training(
-            name, title, source, measure, larger_is_harder=one.larger_is_harder, low=one.low, high=one.high
-        )
-        add(functools.partial(_aggregate, aggregate))
-
-
 def _aggregate(name: str, aggregates: Aggregates) -> Tensor:
     return aggregates[name]
 
 
-_register_over_training()
+for _name, (_title, _source, _mean) in _OVER_TRAINING.items():
+    _one = SCORES[_mean.rsplit("_", 1)[0]]
+    _of_training(
+        _name, _title, _source, _one.name, larger_is_harder=_one.larger_is_harder, low=_one.low, high=_one.high
+    )(functools.partial(_aggregate, _mean))
 
 
 @_of_training("avh_slope", "AVH, change an epoch", _AVH, "avh", low=-1.0, high=1.0)
@@ -137,13 +128,11 @@ def epistemic(aggregates: Aggregates) -> Tensor:
     return aggregates["confidence_moments"] / aggregates["epochs"]
 
 
-@_of_training(
+# The probability of the most probable class, labels aside: at least 1 / classes.
+_of_training(
     "agreement", "Confidence of the prediction, mean",
     "Carlini et al. 2019, confidence and agreement over training", "agreement", larger_is_harder=False, high=1.0,
-)  # fmt: skip
-def agreement(aggregates: Aggregates) -> Tensor:
-    """Probability of the most probable class averaged over the epochs, labels aside: at least 1 / classes."""
-    return aggregates["agreement_mean"]
+)(functools.partial(_aggregate, "agreement_mean"))  # fmt: skip
 
 
 @_of_training(
@@ -154,26 +143,25 @@ def el2n_early(aggregates: Aggregates) -> Tensor:
     return torch.where(aggregates["early_epochs"] > 0, aggregates["el2n_early"], math.nan)
 
 
-@_of_training("forgetting_events", "Forgetting events", _TONEVA)
-def forgetting_events(aggregates: Aggregates) -> Tensor:
-    """How often the label, having won, lost again.
+def _or_never(name: str, aggregates: Aggregates) -> Tensor:
+    """An aggregate, and for samples never learned the number of epochs: of the run, not of those they were shown in.
 
-    A sample that was never learned cannot be forgotten and yet is the hardest: it counts one for every epoch of
-    the run, more than any other can have.
+    A sample that was never learned cannot be forgotten and yet is the hardest; one that was shown less often than
+    others does not seem easier than one that was learned.
     """
-    return _or_never(aggregates, aggregates["forgotten"])
+    learned = aggregates["first_correct"] >= 0
+    last_epoch = torch.maximum(aggregates["first_correct"], aggregates["last_wrong"])
+    run = torch.maximum(last_epoch + 1, aggregates["epochs"]).amax()
+    return torch.where(learned, aggregates[name], run)
 
 
-@_of_training("learning_events", "Learning events", _TONEVA)
-def learning_events(aggregates: Aggregates) -> Tensor:
-    """How often the label, having lost or at the start, won; never learned counts every epoch."""
-    return _or_never(aggregates, aggregates["learned"])
-
-
-@_of_training("first_learned", "First learned (epoch)", _TONEVA)
-def first_learned(aggregates: Aggregates) -> Tensor:
-    """Epoch in which the label first won; for a sample never learned, the number of epochs."""
-    return _or_never(aggregates, aggregates["first_correct"])
+# How often the label, having won, lost again; how often, having lost or at the start, it won; and when first.
+for _name, _title, _counted in (
+    ("forgetting_events", "Forgetting events", "forgotten"),
+    ("learning_events", "Learning events", "learned"),
+    ("first_learned", "First learned (epoch)", "first_correct"),
+):
+    _of_training(_name, _title, _TONEVA)(functools.partial(_or_never, _counted))
 
 
 @_of_training("learned_for_good", "Learned for good (epoch)", _SPLITS)
@@ -192,24 +180,15 @@ def second_split_forgetting(aggregates: Aggregates) -> Tensor:
     return torch.where(aggregates["second_epochs"] > 0, last, math.nan)
 
 
-@_of_training(
-    "small_loss_gaussian", "Small loss, two Gaussians", "Li et al. 2020, Section 3.1", "loss", high=1.0, tags=_WHOLE_SET
-)
-def small_loss_gaussian(aggregates: Aggregates) -> Tensor:
-    """Share of the high one of two Gaussians fitted to mean losses."""
-    return _mixture(aggregates, "gaussian")
-
-
-@_of_training(
-    "small_loss_beta", "Small loss, two Betas", "Arazo et al. 2019, Section 3.1", "loss", high=1.0, tags=_WHOLE_SET
-)
-def small_loss_beta(aggregates: Aggregates) -> Tensor:
-    """Share of the high one of two Betas fitted to mean losses."""
-    return _mixture(aggregates, "beta")
-
-
-def _mixture(aggregates: Aggregates, kind: str) -> Tensor:
+def _mixture(kind: str, aggregates: Aggregates) -> Tensor:
+    """Share of the high one of two components fitted to mean losses."""
     return small_loss_mixture(torch.where(aggregates["epochs"] > 0, aggregates["loss_mean"], math.nan), kind)
+
+
+for _kind, _source in (("gaussian", "Li et al. 2020, Section 3.1"), ("beta", "Arazo et al. 2019, Section 3.1")):
+    _of_training(
+        f"small_loss_{_kind}", f"Small loss, two {_kind.title()}s", _source, "loss", high=1.0, tags=_WHOLE_SET
+    )(functools.partial(_mixture, _kind))
 
 
 @register("detector", "Learned noise detector", source="Jia et al. 2023", larger_is_harder=True, high=1.0)
@@ -229,14 +208,3 @@ def without_gaps(curves: Float[Tensor, "samples epochs"]) -> Float[Tensor, "samp
     at = np.maximum.accumulate(np.where(known, np.arange(values.shape[1]), -1), axis=1)
     at = np.where(at < 0, known.argmax(1)[:, None], at)
     return torch.from_numpy(np.take_along_axis(values, at, axis=1)).to(curves)
-
-
-def _or_never(aggregates: Aggregates, values: Tensor) -> Tensor:
-    """The values, and for samples never learned the number of epochs: of the run, not of those they were shown in.
-
-    So a sample that was shown less often than others does not seem easier than one that was learned.
-    """
-    learned = aggregates["first_correct"] >= 0
-    last_epoch = torch.maximum(aggregates["first_correct"], aggregates["last_wrong"])
-    run = torch.maximum(last_epoch + 1, aggregates["epochs"]).amax()
-    return torch.where(learned, values, run)

@@ -138,6 +138,14 @@ def get_score(name: str, among: Iterable[str] | None = None) -> Score:
     return SCORES[name]
 
 
+def named_scores(names: Iterable[str], among: Iterable[str] | None = None) -> list[Score]:
+    """The scores of these names, at least one; unknown ones raise."""
+    chosen = [get_score(name, among) for name in ([names] if isinstance(names, str) else names)]
+    if not chosen:
+        raise ValueError("scores must name at least one score; got none")
+    return chosen
+
+
 def model_scores() -> list[Score]:
     """The scores that one forward pass gives for each sample by itself."""
     return [score for score in SCORES.values() if score.from_summary is not None]

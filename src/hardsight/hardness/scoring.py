@@ -19,7 +19,7 @@ from hardsight.class_shards import ShardedHead
 from hardsight.distributed import together, wait_for_all
 from hardsight.geometry import widen
 from hardsight.hardness.columns import ClassSummary, Part
-from hardsight.hardness.registry import Score, get_score, model_scores, parts_of
+from hardsight.hardness.registry import Score, model_scores, named_scores, parts_of
 from hardsight.hardness.sharded import summarise_shards
 from hardsight.hardness.summary import SAFE_NORMS, Head, summarise, summarise_chunk
 from hardsight.validation import check_count, check_features_and_weight, check_finite, check_labels
@@ -32,14 +32,9 @@ _REGISTER = 16
 
 
 def score(
-    features: Tensor,
-    weight: Tensor | ShardedHead,
-    labels: Tensor | None = None,
-    bias: Tensor | None = None,
-    scores: Sequence[str] = DEFAULT_SCORES,
-    *,
-    chunk: int | None = None,
-) -> dict[str, Tensor]:
+    features: Tensor, weight: Tensor | ShardedHead, labels: Tensor | None = None, bias: Tensor | None = None,
+    scores: Sequence[str] = DEFAULT_SCORES, *, chunk: int | None = None,
+) -> dict[str, Tensor]:  # fmt: skip
     """Each named score of every sample, on the features' device; without labels, against the predicted class.
 
     Equals the score's own definition, but works through chunks of samples (`chunk` rows at a time), so the matrix of
@@ -83,11 +78,7 @@ def _score_by_shards(
 
 def choose_scores(names: Iterable[str]) -> list[Score]:
     """The scores of these names; unknown ones raise, and those that need more than one forward pass."""
-    names = [names] if isinstance(names, str) else list(names)
-    if not names:
-        raise ValueError("scores must name at least one score; got none")
-    given_by_models = [one.name for one in model_scores()]
-    chosen = [get_score(name, given_by_models) for name in names]
+    chosen = named_scores(names, [one.name for one in model_scores()])
     for one in chosen:
         if one.from_summary is None:
             needs = "a Recorder of a training run" if one.measures is not None else ", ".join(one.needs)

@@ -99,24 +99,16 @@ def input_gradients(
     tags=["depends on the whole set"],
 )  # fmt: skip
 def variance_of_gradients(
-    model: nn.Module,
-    checkpoints: Iterable[Mapping[str, Tensor]],
-    inputs: Float[Tensor, "samples *input"],
-    labels: Integer[Tensor, "samples"],
-    *,
-    within_class: bool = True,
-) -> Float[Tensor, "samples"]:
+    model: nn.Module, checkpoints: Iterable[Mapping[str, Tensor]], inputs: Float[Tensor, "samples *input"],
+    labels: Integer[Tensor, "samples"], *, within_class: bool = True,
+) -> Float[Tensor, "samples"]:  # fmt: skip
     """VoG (Agarwal et al. 2022) over state dictionaries of one model, whose own weights stay. Larger is harder."""
     gathered = GradientVariance()
     with evaluating(model):
         for state in checkpoints:
-            gathered.update(input_gradients(functools.partial(_with_state, model, dict(state)), inputs, labels))
+            one = functools.partial(torch.func.functional_call, model, dict(state), strict=True)
+            gathered.update(input_gradients(one, inputs, labels))
     return gathered.scores(labels if within_class else None)
-
-
-def _with_state(model: nn.Module, state: dict[str, Tensor], inputs: Tensor) -> Tensor:
-    logits: Tensor = torch.func.functional_call(model, state, (inputs,), strict=True)
-    return logits
 
 
 @register(

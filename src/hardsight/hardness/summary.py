@@ -45,15 +45,9 @@ _LEAST_EXPONENT = {torch.float32: -87.0, torch.float64: -708.0}
 
 
 def summarise(
-    features: Tensor,
-    weight: Tensor,
-    labels: Tensor | None,
-    bias: Tensor | None = None,
-    *,
-    parts: Iterable[Part] = ("predicted", "angles", "logits", "spread"),
-    chunk: int | None = None,
-    fused: bool = True,
-) -> ClassSummary:
+    features: Tensor, weight: Tensor, labels: Tensor | None, bias: Tensor | None = None, *,
+    parts: Iterable[Part] = ("predicted", "angles", "logits", "spread"), chunk: int | None = None, fused: bool = True,
+) -> ClassSummary:  # fmt: skip
     """Summary of every sample; without labels, against the predicted class. Memory beyond the result: one chunk.
 
     Fused, where a GPU serves half precision, one kernel gives the same; not `fused` is its definition, of any type.
@@ -269,14 +263,9 @@ def _angles_of_pairs(features: Tensor, weight: Tensor, rows: Tensor, classes: Te
 
 
 def summarise_logits(
-    logits: Tensor,
-    labels: Tensor,
-    parts: frozenset[Part],
-    *,
-    consume: bool = False,
-    scratch: Tensor | None = None,
+    logits: Tensor, labels: Tensor, parts: frozenset[Part], *, consume: bool = False, scratch: Tensor | None = None,
     shards: ShardedHead | None = None,
-) -> dict[str, Tensor]:
+) -> dict[str, Tensor]:  # fmt: skip
     """What the scores of a softmax need: log-sum-exp, margins, masses, and what else of a softmax the parts name.
 
     `consume` allows the logits to be overwritten, `scratch` is memory as large: on a CPU, new memory costs as much as

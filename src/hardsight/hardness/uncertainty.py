@@ -80,12 +80,9 @@ def uncertainties(probabilities: Float[Tensor, "members samples classes"]) -> di
 
 @torch.no_grad()
 def open_set_scores(
-    features: Float[Tensor, "samples dim"],
-    weight: Float[Tensor, "classes dim"],
-    bias: Float[Tensor, "classes"] | None = None,
-    *,
-    temperature: int | float = 1.0,
-) -> dict[str, Float[Tensor, "samples"]]:
+    features: Float[Tensor, "samples dim"], weight: Float[Tensor, "classes dim"],
+    bias: Float[Tensor, "classes"] | None = None, *, temperature: int | float = 1.0,
+) -> dict[str, Float[Tensor, "samples"]]:  # fmt: skip
     """Numbers that are larger where a sample looks less known, by name; in double precision.
 
     `avh`: AVH of the predicted class; `softmax`: -log of its probability; `norm`: minus the features' norm; `energy`:

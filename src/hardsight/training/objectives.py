@@ -9,12 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from hardsight.distributed import sum_over_processes
+from hardsight.losses.angular import MARGINS, CosineLinear, MarginLoss, margin_loss
 from hardsight.losses.automatic import AutomaticRescaling
 from hardsight.losses.contrastive import AMCLoss, ContrastiveLoss
 from hardsight.losses.correction import noisy_transition
 from hardsight.losses.curriculum import D2L
 from hardsight.losses.joint import JointOptimisation
-from hardsight.losses.margins import MARGINS, CosineLinear, MarginLoss, margin_loss
 from hardsight.losses.registry import LOSSES, LossEntry, Sizes
 from hardsight.losses.rescaling import GradientRescaling
 from hardsight.losses.robust import TruncatedGCELoss

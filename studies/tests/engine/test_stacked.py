@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from hardsight.losses.margins import CosineLinear
 from hardsight_studies.engine.stacked import Stack, run_stacked
 from hardsight_studies.engine.together import run_together
 from torch import Tensor, nn
@@ -15,6 +14,7 @@ from hardsight import models, training
 from hardsight.datasets.loader import DeviceLoader
 from hardsight.dynamics import Recorder
 from hardsight.losses import GradientRescaling
+from hardsight.losses.angular import CosineLinear
 from hardsight.models import Classifier
 
 

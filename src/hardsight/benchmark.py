@@ -16,27 +16,18 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from hardsight.kernels import angular_scores
 from hardsight.losses import amc_loss, avh_loss, gradient_rescaling, linear_gradient_rescaling
+from hardsight.names import check_name
 
 Loss = Callable[[Tensor, Tensor, Tensor], Tensor]
-plain_rescaled = functools.partial(gradient_rescaling, fused=False)
+Works = dict[str, Callable[[], Any]]
 ROUNDS = 3
-SCORING = [
-    (65_536, 2_048, 1_000),
-    (16_384, 2_048, 21_841),
-    (8_192, 4_096, 131_072),
-    (4_096, 512, 1_048_576),
-    (65_536, 512, 1_000),
-]
-LOSS = [(65_536, 2_048, 1_000), (16_384, 2_048, 21_841), (8_192, 4_096, 131_072)]
-LOGITS = [(8_192, 131_072), (65_536, 1_000)]
-LINEAR = [(8_192, 4_096, 131_072)]
-PAIRS = [(8_192, 512), (4_096, 128)]
 
 
 @dataclass(frozen=True)
@@ -56,24 +47,6 @@ class Measured:
     triton: str
     python: str
     date: str
-
-
-Works = dict[str, Callable[[], Any]]
-
-
-def cases(
-    only: str | None = None, beside: Mapping[str, Loss] = MappingProxyType({})
-) -> Iterator[tuple[str, str, Callable[[], Works]]]:
-    """Op, shape, and a function that makes its inputs and variants; `beside`: other losses of features and weight."""
-    made: list[tuple[str, tuple[int, ...], Callable[..., Works]]] = []
-    made += [("angular_scores", shape, scoring) for shape in SCORING]
-    made += [("angular_cross_entropy", shape, angular_loss) for shape in LOSS]
-    made += [("rescaled_cross_entropy", shape, from_logits) for shape in LOGITS]
-    made += [("rescaled_linear_cross_entropy", shape, functools.partial(from_features, beside)) for shape in LINEAR]
-    made += [("pairwise_angular_contrast", shape, pairs) for shape in PAIRS]
-    for op, shape, make in made:
-        if only is None or only == op:
-            yield op, " x ".join(f"{size:,}" for size in shape), functools.partial(make, *shape)
 
 
 def scoring(samples: int, dim: int, classes: int) -> Works:
@@ -96,91 +69,94 @@ def scoring(samples: int, dim: int, classes: int) -> Works:
 
 def angular_loss(samples: int, dim: int, classes: int) -> Works:
     features, weight, labels, aligned = _head(samples, dim, classes)
-    features.requires_grad_(), weight.requires_grad_()
     slopes = torch.randn(min(samples, 8192), len(aligned), device="cuda", dtype=torch.bfloat16)
 
     def plain(features: Tensor, weight: Tensor, labels: Tensor) -> Tensor:
         cosines = (F.normalize(features) @ F.normalize(weight).T).float().clamp(-1 + 1e-6, 1 - 1e-6)
         return F.cross_entropy(10 * (math.pi - torch.acos(cosines)), labels)
 
-    compiled = torch.compile(plain)
-    return {
-        "floor: three products": lambda: _three_products(features.detach(), aligned, slopes),
-        "ours": lambda: _backward(avh_loss(features, weight, labels, fused=True), features, weight),
-        "ours, recomputed": lambda: _backward(
-            avh_loss(features, weight, labels, fused=True, recompute=True), features, weight
-        ),
-        "plain": lambda: _backward(plain(features, weight, labels), features, weight),
-        "compiled": lambda: _backward(compiled(features, weight, labels), features, weight),
-    }
+    ours = functools.partial(avh_loss, fused=True)
+    recomputed = functools.partial(ours, recompute=True)
+    floor = functools.partial(_three_products, features, aligned, slopes)
+    variants = {"ours": ours, "ours, recomputed": recomputed, "plain": plain, "compiled": torch.compile(plain)}
+    return {"floor: three products": floor, **_trained(variants, labels, features, weight)}
 
 
 def from_logits(samples: int, classes: int) -> Works:
-    logits = torch.randn(samples, classes, device="cuda", dtype=torch.bfloat16).requires_grad_()
-    spare = logits.detach().clone().requires_grad_()
+    logits = torch.randn(samples, classes, device="cuda", dtype=torch.bfloat16)
+    spare, target = logits.clone(), torch.empty_like(logits)
     labels = torch.randint(0, classes, (samples,), device="cuda")
-    target = torch.empty_like(logits)
-    compiled = torch.compile(plain_rescaled)
-    ordinary = torch.compile(F.cross_entropy)
+    plain = functools.partial(gradient_rescaling, fused=False)
+    ours = functools.partial(gradient_rescaling, fused=True)
+    variants = {"plain": plain, "compiled": torch.compile(plain), "F.cross_entropy": F.cross_entropy}
+    variants["F.cross_entropy, compiled"] = torch.compile(F.cross_entropy)
     return {
         "floor: copy": lambda: target.copy_(logits.detach()),
-        "ours": lambda: _backward(gradient_rescaling(logits, labels, fused=True), logits),
-        "ours, in place": lambda: _backward(gradient_rescaling(spare, labels, in_place=True, fused=True), spare),
-        "plain": lambda: _backward(plain_rescaled(logits, labels), logits),
-        "compiled": lambda: _backward(compiled(logits, labels), logits),
-        "F.cross_entropy": lambda: _backward(F.cross_entropy(logits, labels), logits),
-        "F.cross_entropy, compiled": lambda: _backward(ordinary(logits, labels), logits),
+        **_trained({"ours": ours}, labels, logits),
+        **_trained({"ours, in place": functools.partial(ours, in_place=True)}, labels, spare),
+        **_trained(variants, labels, logits),
     }
 
 
 def from_features(beside: Mapping[str, Loss], samples: int, dim: int, classes: int) -> Works:
     features, weight, labels, aligned = _head(samples, dim, classes)
-    features.requires_grad_(), weight.requires_grad_()
     slopes = torch.randn(samples, classes, device="cuda", dtype=torch.bfloat16)
 
     def plain(features: Tensor, weight: Tensor, labels: Tensor) -> Tensor:
-        return plain_rescaled(F.linear(features, weight), labels)
-
-    compiled = torch.compile(plain)
+        return gradient_rescaling(F.linear(features, weight), labels, fused=False)
 
     def ours(features: Tensor, weight: Tensor, labels: Tensor) -> Tensor:
         return linear_gradient_rescaling(features, weight, None, labels, fused=True)
-
-    def both(loss: Loss) -> tuple[Tensor, ...]:
-        return _backward(loss(features, weight, labels), features, weight)
 
     def alone(loss: Loss) -> Tensor:
         with torch.no_grad():
             return loss(features, weight, labels)
 
     works: Works = {
-        "floor: three products": lambda: _three_products(features.detach(), aligned, slopes),
+        "floor: three products": functools.partial(_three_products, features, aligned, slopes),
         "floor: product, forward alone": lambda: features.detach() @ aligned.T,
     }
-    for name, loss in {"ours": ours, "plain": plain, "compiled": compiled, **beside}.items():
-        works[name] = functools.partial(both, loss)
+    variants = {"ours": ours, "plain": plain, "compiled": torch.compile(plain), **beside}
+    for name, work in _trained(variants, labels, features, weight).items():
+        works[name] = work
         if name not in ("plain", "compiled"):
-            works[f"{name}, forward alone"] = functools.partial(alone, loss)
+            works[f"{name}, forward alone"] = functools.partial(alone, variants[name])
     return works
 
 
 def pairs(samples: int, dim: int) -> Works:
-    features = torch.randn(samples, dim, device="cuda", dtype=torch.bfloat16).requires_grad_()
+    features = torch.randn(samples, dim, device="cuda", dtype=torch.bfloat16)
     labels = torch.randint(0, 10, (samples,), device="cuda")
     slopes = torch.randn(samples, samples, device="cuda", dtype=torch.bfloat16)
-    plain_pairs = functools.partial(amc_loss, pairs="all", fused=False)
-    compiled = torch.compile(plain_pairs)
+    plain, ours = (functools.partial(amc_loss, pairs="all", fused=fused) for fused in (False, True))
 
     def products() -> None:
         _ = features.detach() @ features.detach().T
         _ = slopes @ features.detach()
 
-    return {
-        "floor: two products": products,
-        "ours": lambda: _backward(amc_loss(features, labels, pairs="all", fused=True), features),
-        "plain": lambda: _backward(plain_pairs(features, labels), features),
-        "compiled": lambda: _backward(compiled(features, labels), features),
-    }
+    variants = {"ours": ours, "plain": plain, "compiled": torch.compile(plain)}
+    return {"floor: two products": products, **_trained(variants, labels, features)}
+
+
+_HEADS = [(65_536, 2_048, 1_000), (16_384, 2_048, 21_841), (8_192, 4_096, 131_072)]
+# What makes the inputs and variants of each op, and for which shapes.
+CASES: dict[str, tuple[Callable[..., Works], list[tuple[int, ...]]]] = {
+    "angular_scores": (scoring, [*_HEADS, (4_096, 512, 1_048_576), (65_536, 512, 1_000)]),
+    "angular_cross_entropy": (angular_loss, [*_HEADS]),
+    "rescaled_cross_entropy": (from_logits, [(8_192, 131_072), (65_536, 1_000)]),
+    "rescaled_linear_cross_entropy": (from_features, [(8_192, 4_096, 131_072)]),
+    "pairwise_angular_contrast": (pairs, [(8_192, 512), (4_096, 128)]),
+}
+
+
+def cases(
+    only: str | None = None, beside: Mapping[str, Loss] = MappingProxyType({})
+) -> Iterator[tuple[str, str, Callable[[], Works]]]:
+    """Op, shape, and a function that makes its inputs and variants; `beside`: other losses of features and weight."""
+    for op, (make, shapes) in CASES.items():
+        for shape in shapes if only in (None, op) else ():
+            given = (beside, *shape) if make is from_features else shape
+            yield op, " x ".join(f"{size:,}" for size in shape), functools.partial(make, *given)
 
 
 def measure(works: Mapping[str, Callable[[], Any]]) -> dict[str, tuple[list[float], float]]:
@@ -194,7 +170,7 @@ def measure(works: Mapping[str, Callable[[], Any]]) -> dict[str, tuple[list[floa
         for name, work in works.items():
             if not math.isnan(peaks[name]):
                 times[name] += _times(work)
-    return {name: (_quantiles(times[name]), peaks[name]) for name in works}
+    return {name: (np.quantile(times[name] or [math.nan], [0.5, 0.2, 0.8]).tolist(), peaks[name]) for name in works}
 
 
 def _peak(work: Callable[[], Any]) -> float:
@@ -218,14 +194,6 @@ def _times(work: Callable[[], Any]) -> list[float]:
     return found
 
 
-def _quantiles(times: list[float]) -> list[float]:
-    if not times:
-        return [math.nan] * 3
-    return (
-        torch.tensor(times, dtype=torch.float64).quantile(torch.tensor([0.5, 0.2, 0.8], dtype=torch.float64)).tolist()
-    )
-
-
 def run(
     only: str | None = None,
     compiled: bool = True,
@@ -233,9 +201,8 @@ def run(
     beside: Mapping[str, Loss] = MappingProxyType({}),
 ) -> list[Measured]:
     """Every case, or those of one op, one row a variant; `seen` gets each as it comes. See `cases`."""
-    known = sorted({op for op, _, _ in cases()})
-    if only is not None and only not in known:
-        raise ValueError(f"only must be one of {', '.join(known)}; got {only!r}")
+    if only is not None:
+        check_name("only", only, CASES, "ops")
     if not torch.cuda.is_available():
         raise ValueError("the kernels' benchmark needs a CUDA device; there is none")
     try:
@@ -274,6 +241,7 @@ def append(rows: list[Measured], path: Path) -> None:
 
 
 def _head(samples: int, dim: int, classes: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Features, weight, labels, and the weight with rows up to a multiple of 64."""
     generator = torch.Generator("cuda").manual_seed(0)
     features = torch.randn(samples, dim, device="cuda", generator=generator).bfloat16()
     weight = torch.randn(classes, dim, device="cuda", generator=generator).bfloat16()
@@ -281,12 +249,19 @@ def _head(samples: int, dim: int, classes: int) -> tuple[Tensor, Tensor, Tensor,
     return features, weight, labels, F.pad(weight, (0, 0, 0, -classes % 64))
 
 
-def _backward(loss: Tensor, *inputs: Tensor) -> tuple[Tensor, ...]:
-    return torch.autograd.grad(loss, inputs)
+def _trained(losses: Mapping[str, Callable[..., Tensor]], labels: Tensor, *inputs: Tensor) -> Works:
+    """Each loss of the inputs and labels, with its gradients."""
+    for one in inputs:
+        one.requires_grad_()
+
+    def both(loss: Callable[..., Tensor]) -> tuple[Tensor, ...]:
+        return torch.autograd.grad(loss(*inputs, labels), inputs)
+
+    return {name: functools.partial(both, loss) for name, loss in losses.items()}
 
 
 def _three_products(features: Tensor, weight: Tensor, slopes: Tensor) -> None:
-    for block in features.split(len(slopes)):
+    for block in features.detach().split(len(slopes)):
         _ = block @ weight.T
         _ = slopes @ weight
         _ = slopes.T @ block

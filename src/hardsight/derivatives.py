@@ -59,19 +59,14 @@ def plain_when_differentiated(backward: Callable[..., Any]) -> Callable[..., Any
         if not torch.is_grad_enabled() or torch.compiler.is_compiling():
             with torch.no_grad():
                 return backward(ctx, saved, upstream)
-        places = [place for place in ctx.differentiated if place is not None]
-        wanted = [
-            needed for needed, place in zip(ctx.needs_input_grad, ctx.differentiated, strict=True) if place is not None
-        ]
+        held = {at: saved[place] for at, place in enumerate(ctx.differentiated) if place is not None}
         # Views: one input may be made of another, and each derivative is to be by itself alone.
-        inputs: list[Any] = [None if saved[place] is None else saved[place].view_as(saved[place]) for place in places]
-        value = ctx.plain(*inputs)
-        followed = [one for one, needed in zip(inputs, wanted, strict=True) if needed]
-        found = iter(torch.autograd.grad(value, followed, upstream.to(value.dtype), create_graph=True))
-        return tuple(
-            next(found) if needed and place is not None else None
-            for needed, place in zip(ctx.needs_input_grad, ctx.differentiated, strict=True)
-        )
+        inputs: dict[int, Any] = {at: None if one is None else one.view_as(one) for at, one in held.items()}
+        value = ctx.plain(*inputs.values())
+        followed = [at for at in inputs if ctx.needs_input_grad[at]]
+        given = value, [inputs[at] for at in followed], upstream.to(value.dtype)
+        found = dict(zip(followed, torch.autograd.grad(*given, create_graph=True), strict=True))
+        return tuple(found.get(at) for at in range(len(ctx.differentiated)))
 
     return chosen
 

@@ -54,23 +54,21 @@ def angles_to_classes(
     angle near 0 or pi is right to about sqrt(eps), 3e-4 in float32: enough for a loss, not for a measurement.
     """
     with full_precision(features):
-        feature_directions = directions(widen(features))
-        weight_directions = directions(widen(weight))
-        common = torch.promote_types(feature_directions.dtype, weight_directions.dtype)
-        both = feature_directions.to(common), weight_directions.to(common)
-        angles: Tensor = _AllPairsAngle.apply(*both, exact)  # type: ignore[no-untyped-call]
+        both = directions(widen(features)), directions(widen(weight))
+        common = torch.promote_types(both[0].dtype, both[1].dtype)
+        angles: Tensor = _AllPairsAngle.apply(*(one.to(common) for one in both), exact)  # type: ignore[no-untyped-call]
     return angles.to(torch.promote_types(features.dtype, weight.dtype))
 
 
+@torch.no_grad()
 def angle_of_cosine(cosine: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-    """Arccos of a cosine that rounding may have pushed past one; its derivative is bounded, also at -1 and 1."""
-    angle: Tensor = _SafeArccos.apply(widen(cosine))  # type: ignore[no-untyped-call]
-    return angle.to(cosine.dtype)
+    """Arccos of a cosine that rounding may have pushed past one; without gradient, which is infinite at -1 and 1."""
+    return torch.acos(widen(cosine).clamp(-1.0, 1.0)).to(cosine.dtype)
 
 
 @torch.no_grad()
 def angle_of_cosine_(cosine: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-    """`angle_of_cosine` in place, without gradient or clamping: past 1 it is NaN, which the caller must replace."""
+    """`angle_of_cosine` in place, without clamping: past 1 it is NaN, which the caller must replace."""
     return torch.acos_(cosine)
 
 
@@ -119,25 +117,6 @@ class _Widened(torch.autograd.Function):
         return grad.clamp(-largest, largest).to(ctx.dtype)
 
 
-class _SafeArccos(torch.autograd.Function):
-    """arccos of a clamped cosine; the derivative -1/sin is bounded by that of the last angle below which eps hides."""
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(cosine: Tensor) -> Tensor:
-        return torch.acos(cosine.clamp(-1.0, 1.0))
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
-        ctx.save_for_backward(inputs[0])
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tensor:
-        (cosine,) = ctx.saved_tensors
-        return -grad / _safe_sine(cosine)
-
-
 class _AllPairsAngle(torch.autograd.Function):
     """Angles between all pairs of unit (or zero) vectors; keeps the inputs and the angles, not the cosines."""
 
@@ -162,11 +141,9 @@ class _AllPairsAngle(torch.autograd.Function):
         with full_precision(features):
             # d angle / d cosine; the part along the vector itself is removed by the backward of _Direction.
             slope = -grad / torch.sin(angles).clamp_min(ctx.least_sine)
-            grad_features = slope @ weight if ctx.needs_input_grad[0] else None
-            grad_weight = None
-            if ctx.needs_input_grad[1]:
-                grad_weight = slope.flatten(0, -2).T @ features.flatten(0, -2)
-        return grad_features, grad_weight, None
+            by_features = slope @ weight if ctx.needs_input_grad[0] else None
+            by_weight = slope.flatten(0, -2).T @ features.flatten(0, -2) if ctx.needs_input_grad[1] else None
+        return by_features, by_weight, None
 
 
 def _remeasures(exact: bool) -> bool:
@@ -191,11 +168,6 @@ def _half_angle(u: Tensor, v: Tensor) -> Tensor:
     together = torch.linalg.vector_norm(u + v, dim=-1)
     both_zero = (apart == 0) & (together == 0)
     return torch.where(both_zero, math.pi / 2, 2 * torch.atan2(apart, torch.where(both_zero, 1.0, together)))
-
-
-def _safe_sine(cosine: Tensor) -> Tensor:
-    inside = cosine.clamp(-1.0, 1.0)
-    return ((1 - inside) * (1 + inside)).sqrt().clamp_min(_least_sine(torch.finfo(cosine.dtype).eps))
 
 
 def _least_sine(eps: float) -> float:

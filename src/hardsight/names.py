@@ -49,7 +49,7 @@ def unknown_name(parameter: str, given: Any, known: Iterable[Any], kind: str = "
     else:
         shown = see or ("" if near else f"such as {', '.join(listed[:_MOST_HINTS])}")
         names = f"the {len(listed)} {kind}{', ' if shown else ''}{shown}"
-    hint = f", did you mean {_either(near)}?" if near else ""
+    hint = f", did you mean {' or '.join(map(repr, near))}?" if near else ""
     return ValueError(f"{parameter} must be one of {names}; got {given!r}{hint}")
 
 
@@ -76,8 +76,3 @@ def _likeness(given: str, name: str) -> float:
 
 def _plain(name: str) -> str:
     return "".join(letter for letter in name.casefold() if letter not in "-_ ")
-
-
-def _either(names: list[str]) -> str:
-    *first, last = map(repr, names)
-    return f"{', '.join(first)} or {last}" if first else last

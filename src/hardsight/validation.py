@@ -9,14 +9,9 @@ from torch import Tensor
 
 def check_features_and_weight(features: Tensor, weight: Tensor, bias: Tensor | None = None) -> None:
     """Features are [N, D] floats and finite, weight is [C, D] with C >= 2, bias is [C]."""
-    check_shapes(features, weight, bias)
-    check_finite("features", features)
-
-
-def check_shapes(features: Tensor, weight: Tensor, bias: Tensor | None = None) -> None:
-    """As `check_features_and_weight`, without a look at the values of the features."""
     check_layout(features, weight, bias)
     check_head(weight, bias)
+    check_finite("features", features)
 
 
 def check_layout(features: Tensor, weight: Tensor, bias: Tensor | None = None) -> None:
@@ -25,7 +20,8 @@ def check_layout(features: Tensor, weight: Tensor, bias: Tensor | None = None) -
     _check_head_layout(weight, bias)
     if features.shape[1] != weight.shape[1]:
         raise ValueError(
-            f"features and weight must have the same dim; got features {_shape(features)} and weight {_shape(weight)}"
+            f"features and weight must have the same dim; got features {list(features.shape)}"
+            f" and weight {list(weight.shape)}"
         )
 
 
@@ -40,12 +36,12 @@ def check_head(weight: Tensor, bias: Tensor | None = None) -> None:
 def _check_head_layout(weight: Tensor, bias: Tensor | None) -> None:
     check_matrix("weight", weight, "[classes, dim]")
     if weight.shape[0] < 2:
-        raise ValueError(f"weight must have a row for each of at least 2 classes; got {_shape(weight)}")
+        raise ValueError(f"weight must have a row for each of at least 2 classes; got {list(weight.shape)}")
     if bias is None:
         return
     check_tensor("bias", bias)
     if bias.shape != weight.shape[:1]:
-        raise ValueError(f"bias must have one number for each class {_shape(weight[:, 0])}; got {_shape(bias)}")
+        raise ValueError(f"bias must have one number for each class {list(weight[:, 0].shape)}; got {list(bias.shape)}")
 
 
 def check_features(features: Tensor, name: str = "features") -> None:
@@ -58,7 +54,7 @@ def check_logits(logits: Tensor) -> None:
     """Logits are [N, C] floats and finite, with C >= 2."""
     check_matrix("logits", logits, "[samples, classes]")
     if logits.shape[1] < 2:
-        raise ValueError(f"logits must have a column for each of at least 2 classes; got {_shape(logits)}")
+        raise ValueError(f"logits must have a column for each of at least 2 classes; got {list(logits.shape)}")
     check_finite("logits", logits)
 
 
@@ -66,7 +62,9 @@ def check_labels(labels: Tensor, samples: int, classes: int, name: str = "labels
     """Labels are [N] integers of any width in [0, C)."""
     check_integers(name, labels)
     if labels.shape != (samples,):
-        raise ValueError(f"{name} must have one class for each of the {samples} samples; got shape {_shape(labels)}")
+        raise ValueError(
+            f"{name} must have one class for each of the {samples} samples; got shape {list(labels.shape)}"
+        )
     if not may_look(labels):
         return
     # torch compares no unsigned integers of more than 8 bits.
@@ -129,9 +127,9 @@ def check_matrix(name: str, values: Tensor, layout: str) -> None:
     if not values.is_floating_point():
         raise TypeError(f"{name} must be floating point; got {values.dtype}")
     if values.ndim != 2:
-        raise ValueError(f"{name} must be a matrix {layout}; got shape {_shape(values)}")
+        raise ValueError(f"{name} must be a matrix {layout}; got shape {list(values.shape)}")
     if values.numel() == 0:
-        raise ValueError(f"{name} must not be empty; got shape {_shape(values)}")
+        raise ValueError(f"{name} must not be empty; got shape {list(values.shape)}")
 
 
 def check_count(name: str, value: Any, meaning: str, least: int = 1) -> None:
@@ -174,7 +172,3 @@ def may_look(values: Tensor) -> bool:
             return False
         values = functorch.get_unwrapped(values)
     return True
-
-
-def _shape(values: Tensor) -> str:
-    return str(list(values.shape))

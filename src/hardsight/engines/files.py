@@ -37,7 +37,7 @@ from hardsight.hardness.registry import parts_of
 from hardsight.hardness.scoring import DEFAULT_SCORES, choose_scores
 from hardsight.hardness.summary import summarise
 from hardsight.records import atomic_path
-from hardsight.validation import check_finite, check_head, check_labels, check_shapes
+from hardsight.validation import check_finite, check_head, check_labels, check_layout
 
 HEAD_KEY = b"hardsight.head"
 ENDINGS = (".npz", ".safetensors", ".parquet")
@@ -96,7 +96,8 @@ def score_file(path: Path | str, scores: Sequence[str] = DEFAULT_SCORES, *, head
     """
     chosen = choose_scores(scores)
     read = read_features(path, head)
-    check_shapes(torch.empty(read.stored.shape, dtype=read.stored.dtype, device="meta"), read.weight, read.bias)
+    check_layout(torch.empty(read.stored.shape, dtype=read.stored.dtype, device="meta"), read.weight, read.bias)
+    check_head(read.weight, read.bias)
     samples = read.stored.shape[0]
     check_unpacked(path, samples * _A_SAMPLE, Path(path).stat().st_size)
     if read.labels is not None:

@@ -27,7 +27,7 @@ from hardsight.losses.inputs import (
     weight_of,
 )
 from hardsight.losses.registry import LossModule, NotNegative, checked, registered
-from hardsight.losses.sharded import check_not_fused, cross_entropy_of_shards, gathered_batch
+from hardsight.losses.sharded import cross_entropy_of_shards, gathered_batch
 from hardsight.names import check_name
 
 MARGINS = ("normface", "cosface", "arcface", "sphereface")
@@ -63,15 +63,17 @@ def avh_loss(
     """
     if isinstance(weight, ShardedHead):
         check_reduction(reduction)
-        check_not_fused(fused)
-        batch = gathered_batch(weight, features, target, sample_weight, ignore_index)
+        batch = gathered_batch(weight, features, target, sample_weight, ignore_index, fused)
         shared = weight.share(scale) if isinstance(scale, Tensor) else scale
         return cross_entropy_of_shards(
             weight, angular_logits(batch.features, weight.weight, scale=shared), batch, reduction
         )
     check_weight(features, weight)
     options: dict[str, Any] = {"ignore_index": ignore_index, "reduction": reduction}
-    if not chooses_fused(fused, features, weight, unless=_obstacle(features, target)):
+    obstacle = None if features.ndim == 2 else "features must be [samples, dim]"
+    if target.is_floating_point():
+        obstacle = "target must hold class indices"
+    if not chooses_fused(fused, features, weight, unless=obstacle):
         logits = angular_logits(features, weight, scale=scale)
         return cross_entropy(logits, target, sample_weight=sample_weight, **options)
     check_reduction(reduction)
@@ -92,13 +94,6 @@ def avh_loss(
     return angular_cross_entropy(
         left, right, labels, scale, known, ignore_index, reduction, recompute=recompute, plain=plain
     )
-
-
-def _obstacle(features: Tensor, target: Tensor) -> str | None:
-    """What keeps the kernel from this call, besides devices and types."""
-    if target.is_floating_point():
-        return "target must hold class indices"
-    return "features must be [samples, dim]" if features.ndim != 2 else None
 
 
 class AngularLinear(nn.Module):

@@ -52,7 +52,10 @@ def amc_loss(
     pair with an ignored label does not count.
     """
     labels = _labels(features, pair_labels)
-    if chooses_fused(fused, features, unless=_obstacle(pairs, reduction)):
+    obstacle = None if pairs == "all" else "pairs must be 'all', halves are cheap"
+    if reduction == "none":
+        obstacle = obstacle or "reduction must be 'mean' or 'sum'"
+    if chooses_fused(fused, features, unless=obstacle):
         known = weight_of(sample_weight, (len(features),))
         if across_processes and wants_gradient(features) and distributed.several():
             known = torch.ones_like(labels, dtype=torch.float32) if known is None else known
@@ -71,13 +74,6 @@ def amc_loss(
     else:
         angle = batch.upper(angles_to_classes(batch.features, batch.features, exact=False))
     return batch.contrast(angle, margin_radians, reduction)
-
-
-def _obstacle(pairs: str, reduction: str) -> str | None:
-    """What keeps the kernel from this call, besides devices and types."""
-    if pairs != "all":
-        return "pairs must be 'all', halves are cheap"
-    return "reduction must be 'mean' or 'sum'" if reduction == "none" else None
 
 
 @checked

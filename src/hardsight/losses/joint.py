@@ -37,7 +37,15 @@ def joint_optimisation_loss(
     too runs over all processes, and is the same in each of them.
     """
     rows = as_rows(logits, target, sample_weight=sample_weight, ignore_index=ignore_index)
-    return _reduced(rows, *_summands(rows, alpha, beta, prior, across_processes), reduction, across_processes)
+    losses, divergence = _summands(rows, alpha, beta, prior, across_processes)
+    if reduction == "none" or not (across_processes and wants_gradient(rows.logits)):
+        return rows.reduce(losses + divergence, reduction)
+    # The processes may hold batches of different sizes.
+    total, samples = rows.reduce(losses, "sum"), distributed.mean_over_processes(_samples(rows))
+    if reduction == "sum":
+        return bounded(total + samples * divergence, torch.finfo(total.dtype).max)
+    total = distributed.mean_over_processes(total)
+    return torch.where(samples == 0, 0.0, total / torch.where(samples == 0, 1.0, samples) + divergence)
 
 
 def _summands(
@@ -54,26 +62,10 @@ def _summands(
     return losses, alpha * _prior_divergence(rows, log_p, prior, synchronised)
 
 
-def _reduced(
-    rows: Rows, losses: Tensor, divergence: Tensor, reduction: str, across_processes: bool
-) -> Float[Tensor, "..."]:
-    """The losses with the divergence in each: the processes may hold batches of different sizes."""
-    if reduction == "none" or not (across_processes and wants_gradient(rows.logits)):
-        return rows.reduce(losses + divergence, reduction)
-    total, samples = rows.reduce(losses, "sum"), distributed.mean_over_processes(_samples(rows))
-    if reduction == "sum":
-        return bounded(total + samples * divergence, torch.finfo(total.dtype).max)
-    total = distributed.mean_over_processes(total)
-    return torch.where(samples == 0, 0.0, total / torch.where(samples == 0, 1.0, samples) + divergence)
-
-
 @registered(
-    "joint_optimisation",
-    "KL(ŷ‖p) + α KL(prior‖p̄) + β H(p)",
-    "Tanaka et al., CVPR 2018",
-    best_at_label=False,
-    class_rows=("prior",),
-)
+    "joint_optimisation", "KL(ŷ‖p) + α KL(prior‖p̄) + β H(p)", "Tanaka et al., CVPR 2018",
+    best_at_label=False, class_rows=("prior",),
+)  # fmt: skip
 class JointOptimisation(LossModule, of=joint_optimisation_loss, kept=("prior",)):
     """`joint_optimisation_loss` with a table of labels: forward(logits, labels, ids=ids).
 
@@ -111,12 +103,14 @@ class JointOptimisation(LossModule, of=joint_optimisation_loss, kept=("prior",))
     def forward(  # type: ignore[override]
         self, logits: Tensor, labels: Tensor, sample_weight: Tensor | None = None, *, ids: Integer[Tensor, "batch"]
     ) -> Tensor:
-        summands = self._summands(logits, labels, sample_weight, ids)
-        return _reduced(*summands, self.reduction, self.across_processes)
+        rows = self._rows(logits, labels, sample_weight, ids)
+        found = self.call(rows.logits, rows.probabilities, sample_weight=rows.weight)
+        return found.reshape(rows.shape) if self.reduction == "none" else found
 
     def terms(self, logits: Tensor, labels: Tensor, *, ids: Integer[Tensor, "batch"]) -> list[Term]:
         """The mean over this process's samples, and the divergence, which is of all processes' samples."""
-        rows, losses, divergence = self._summands(logits, labels, None, ids)
+        rows = self._rows(logits, labels, None, ids)
+        losses, divergence = _summands(rows, self.alpha, self.beta, self.prior, self.across_processes)
         if not self.across_processes:
             return [Term(rows.reduce(losses + divergence, self.reduction), mean_over(self))]
         if self.reduction == "mean":
@@ -126,14 +120,12 @@ class JointOptimisation(LossModule, of=joint_optimisation_loss, kept=("prior",))
             samples = distributed.sum_over_processes(samples)
         return [Term(rows.reduce(losses, self.reduction), "nothing"), Term(samples * divergence, "step")]
 
-    def _summands(
-        self, logits: Tensor, labels: Tensor, sample_weight: Tensor | None, ids: Tensor
-    ) -> tuple[Rows, Tensor, Tensor]:
+    def _rows(self, logits: Tensor, labels: Tensor, sample_weight: Tensor | None, ids: Tensor) -> Rows:
+        """The batch, with the labels of the table where it has some."""
         rows = as_rows(logits, labels, sample_weight=sample_weight, ignore_index=self.ignore_index)
         ids = check_ids(ids, len(rows.logits), len(self.replaced))
         target = torch.where(self.replaced[ids, None], self.labels[ids].to(rows.logits.dtype), rows.targets())
-        rows = rows._replace(labels=None, probabilities=target)
-        return rows, *_summands(rows, self.alpha, self.beta, self.prior, self.across_processes)
+        return rows._replace(labels=None, probabilities=target)
 
     @torch.no_grad()
     def record(self, ids: Integer[Tensor, "ids"], logits: Float[Tensor, "batch classes"]) -> None:

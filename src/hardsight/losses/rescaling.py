@@ -24,7 +24,7 @@ from hardsight.kernels.rescaled_linear_cross_entropy import rescaled_linear_cros
 from hardsight.losses.emphasis import Transform, attach_gradient, check_rescaling, rescale, rescaled_gradient
 from hardsight.losses.inputs import Rows, as_rows, by_rows, check_range, check_weight, labels_of, reduce, weight_of
 from hardsight.losses.registry import LossModule, one_of, registered
-from hardsight.losses.sharded import check_not_fused, rescaled_of_shards
+from hardsight.losses.sharded import rescaled_of_shards
 from hardsight.losses.terms import Over
 
 check_rescaling_reduction = one_of("weight", "mean", "sum", "none")
@@ -134,7 +134,6 @@ def linear_gradient_rescaling(
     chosen = _Settings(**(_DEFAULTS | settings))
     chosen.check()
     if isinstance(weight, ShardedHead):
-        check_not_fused(chosen.fused)
         if bias is not None:
             raise ValueError("bias must be None with a ShardedHead, which has its own; got a tensor")
         return rescaled_of_shards(weight, features, labels, **chosen._asdict())

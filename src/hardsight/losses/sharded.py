@@ -24,15 +24,12 @@ class Batch(NamedTuple):
     own: slice  # which of them are this process's
 
 
-def check_not_fused(fused: Fused) -> None:
-    if fused is True:
-        raise ValueError("fused must be 'auto' or False with a ShardedHead, which no kernel computes; got True")
-
-
 def gathered_batch(
-    head: ShardedHead, features: Tensor, labels: Tensor, sample_weight: Tensor | None, ignore_index: int
+    head: ShardedHead, features: Tensor, labels: Tensor, sample_weight: Tensor | None, ignore_index: int, fused: Fused
 ) -> Batch:
     """Everybody's samples; a label that no part of the head has is an error in every process."""
+    if fused is True:
+        raise ValueError("fused must be 'auto' or False with a ShardedHead, which no kernel computes; got True")
     if labels.is_floating_point():
         raise TypeError(f"labels must be class indices with a head that is divided by class; got {labels.dtype}")
     counts = head.counts(features, labels, sample_weight)
@@ -47,27 +44,22 @@ def gathered_batch(
     return Batch(wide, found, weight, slice(before, before + len(features)))
 
 
-def reduced(head: ShardedHead, losses: Float[Tensor, "samples"], batch: Batch, reduction: str) -> Tensor:
-    """The mean or sum over all processes' samples, or the losses of one's own."""
-    found = reduce(head.agree(losses), reduction, weight=batch.weight)
-    return found[batch.own] if reduction == "none" else found
-
-
 def cross_entropy_of_shards(
     head: ShardedHead, logits: Float[Tensor, "samples own"], batch: Batch, reduction: str
 ) -> Float[Tensor, "..."]:
-    """Cross-entropy of logits whose columns are divided among the processes."""
+    """Cross-entropy of logits whose columns are divided among the processes: over all samples, or for one's own."""
     losses = applied(_CrossEntropy, logits, trace_of(logits), head, *head.own(batch.labels))
-    return reduced(head, losses, batch, reduction)
+    found = reduce(head.agree(losses), reduction, weight=batch.weight)
+    return found[batch.own] if reduction == "none" else found
 
 
 def rescaled_of_shards(
     head: ShardedHead, features: Tensor, labels: Tensor, *, beta: float, lam: float, transform: Transform,
     epsilon: float, reduction: str, sample_weight: Tensor | None, ignore_index: int, normaliser: Tensor | float | None,
-    **others: Any,
+    fused: Fused, **others: Any,
 ) -> Float[Tensor, "..."]:  # fmt: skip
     """`gradient_rescaling` of the logits of a head that is divided by class."""
-    batch = gathered_batch(head, features, labels, sample_weight, ignore_index)
+    batch = gathered_batch(head, features, labels, sample_weight, ignore_index, fused)
     with full_precision(batch.features):
         logits = batch.features @ widen(head.weight).T
     logits = logits if head.bias is None else logits + widen(head.bias)

@@ -76,16 +76,6 @@ def _leave_out_label(slices, tile, lane, label, label_product, SLICES: tl.conste
 
 @triton.jit
 @no_type_check
-def _lowest(slices, SLICES: tl.constexpr):
-    """The lanes' lowest product in this tile."""
-    low = slices[0]
-    for i in tl.static_range(1, SLICES):
-        low = tl.minimum(low, slices[i])
-    return low
-
-
-@triton.jit
-@no_type_check
 def _largest(slices, tile, lane, bias, classes, top, place, SLICES: tl.constexpr, BIAS: tl.constexpr):
     """The lanes' largest logit so far, where it is, and the largest product in this tile."""
     first = top + LOWEST
@@ -100,16 +90,6 @@ def _largest(slices, tile, lane, bias, classes, top, place, SLICES: tl.constexpr
         high = tile_top
     place = tl.where(tile_top > top, tile_place, place)
     return tl.maximum(top, tile_top), place, high
-
-
-@triton.jit
-@no_type_check
-def _size(slices, SLICES: tl.constexpr):
-    """The lanes' largest magnitude of a product in this tile."""
-    size = tl.abs(slices[0])
-    for i in tl.static_range(1, SLICES):
-        size = tl.maximum(size, tl.abs(slices[i]))
-    return size
 
 
 @triton.jit
@@ -165,19 +145,6 @@ def _add_exponential(logit, higher, masses, SPREAD: tl.constexpr):
 
 @triton.jit
 @no_type_check
-def _add_exponentials(
-    slices, tile, lane, bias, classes, higher, masses,
-    SLICES: tl.constexpr, BIAS: tl.constexpr, SPREAD: tl.constexpr,
-):  # fmt: skip
-    """The lanes' sums of exponentials with this tile's."""
-    for i in tl.static_range(SLICES):
-        logit = _with_bias(slices[i], bias, tile + i * LANES, lane, classes, BIAS)
-        masses = _add_exponential(logit, higher, masses, SPREAD)
-    return masses
-
-
-@triton.jit
-@no_type_check
 def _add_angles(
     slices, tile, lane, inverse, weight_inverse, higher, left_out, sums,
     SLICES: tl.constexpr, NEAR_RIGHT: tl.constexpr, LOGITS: tl.constexpr, EXPONENTIALS: tl.constexpr,
@@ -224,7 +191,9 @@ def fold(
     slices = slices_of(product)
     if LOGITS:
         # Before anything is left out: only here is every product a number.
-        low = _lowest(slices, SLICES)
+        low = slices[0]
+        for i in tl.static_range(1, SLICES):
+            low = tl.minimum(low, slices[i])
     hit = (label >= tile) & (label < tile + CLASSES)
     beyond = tl.maximum(tile + CLASSES - classes, 0)
     if (not LOOK) or tl.max(hit.to(tl.int32), 0) > 0:
@@ -237,9 +206,13 @@ def fold(
         size = tl.maximum(high, -low)
         masses = _fade(top, higher, masses, SPREAD)
         if not TOGETHER:
-            masses = _add_exponentials(slices, tile, lane, bias, classes, higher, masses, SLICES, BIAS, SPREAD)
+            for i in tl.static_range(SLICES):
+                logit = _with_bias(slices[i], bias, tile + i * LANES, lane, classes, BIAS)
+                masses = _add_exponential(logit, higher, masses, SPREAD)
     else:
-        size = _size(slices, SLICES)
+        size = tl.abs(slices[0])
+        for i in tl.static_range(1, SLICES):
+            size = tl.maximum(size, tl.abs(slices[i]))
     left_out = (hit.to(tl.int32) + beyond).to(tl.float32)[:, None] / LANES
     largest_inverse = tl.max(tl.load(weight_inverse + tile + column), 0)
     ordinary = (inverse == 0.0) | ((inverse >= _LEAST_INVERSE) & (inverse <= _LARGEST_INVERSE))

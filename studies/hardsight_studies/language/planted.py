@@ -126,17 +126,17 @@ def measured(texts: list[str], wrong: np.ndarray, settings: Any, seed: int, devi
     else:
         words, begun = tokenizer_of(texts, settings["vocabulary"]), new_model(settings, seed)
     encoded = functools.partial(_encoded, words, length=settings["length"])
-    ids = encoded(texts)
+    ids, characters = encoded(texts), _characters_of(words, texts, settings["length"])
     found: dict[str, np.ndarray] = {}
     model = copy.deepcopy(begun).to(device)
     dynamics = train(model, ids, settings, seed, recorded=True)
     tokens = scored(model, ids, range(len(ids)))
-    found |= of_documents(tokens, len(ids))
+    found |= of_documents(tokens, characters)
     assert dynamics is not None
     for name, recorded in dynamics.documents.scores().items():
         found[f"training_{name}"] = SCORES[name].hardness(recorded.double().cpu().numpy())
     unseen, order = held_out(begun.to(device), ids, texts, encoded, settings, seed)
-    found |= {f"unseen_{name}": values for name, values in of_documents(unseen, len(ids)).items()}
+    found |= {f"unseen_{name}": values for name, values in of_documents(unseen, characters).items()}
     found |= {f"unseen_{name}": -values for name, values in order.items()}
     results = {
         **_agreement(tokens, found["log_probability"], found["avh"], ""),
@@ -159,12 +159,17 @@ def _agreement(tokens: pa.Table, loss: np.ndarray, avh: np.ndarray, prefix: str)
     }
 
 
-def of_documents(tokens: pa.Table, documents: int) -> dict[str, np.ndarray]:
-    """The mean of each score over a document's tokens, larger where it is harder."""
+def of_documents(tokens: pa.Table, characters: np.ndarray) -> dict[str, np.ndarray]:
+    """The mean of each score over a document's tokens, larger where it is harder; and the loss of a character.
+
+    A text of another language is cut into many short tokens, each of which may be easy.
+    """
     tokens = with_context_gain(tokens)
     tokens = tokens.append_column("log_rank", pa.array(np.log(tokens.column("rank").to_numpy())))
-    means = means_by(tokens, tokens.column("document").to_numpy(), groups=documents)
-    found = {}
+    means = means_by(tokens, tokens.column("document").to_numpy(), groups=len(characters))
+    counts = means.column("tokens").to_numpy()
+    loss = -means.column("log_probability").to_numpy(zero_copy_only=False).astype(np.float64)
+    found = {"loss_of_a_character": loss * counts / characters}
     for name in (*TOKEN_SCORES, "context_gain", "log_rank"):
         easy = name in ("log_probability", "context_gain") or (name in SCORES and not SCORES[name].larger_is_harder)
         values = means.column(name).to_numpy(zero_copy_only=False).astype(np.float64)
@@ -233,6 +238,11 @@ def tokenizer_of(texts: list[str], vocabulary: int) -> Any:
         ),
     )  # fmt: skip
     return words
+
+
+def _characters_of(words: Any, texts: list[str], length: int) -> np.ndarray:
+    """How many characters of each text the model reads."""
+    return np.array([one.offsets[: length - 1][-1][1] for one in words.encode_batch(texts)])
 
 
 def _encoded(words: Any, texts: list[str], length: int) -> list[list[int]]:

@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 from torch import nn
 
-from hardsight.engines.images import open_images, score_images, thumbnails
+from hardsight.engines.images import open_images, score_images, scored_images, thumbnails
 from hardsight.engines.matching import class_row, match_classes
 from hardsight.engines.model_spec import LoadedModel, load_model
 from hardsight.engines.preprocessing import Preprocessing
@@ -272,3 +272,26 @@ def test_known_sets_are_told_by_their_folders(data_root: Path) -> None:
     for folder, name in (("cifar-10-batches-bin", "cifar10"), ("PACS", "pacs"), ("USPS", "usps")):
         if (data_root / folder).is_dir():
             assert open_images(data_root / folder).name == name
+
+
+def test_the_split_that_was_scored_is_told_by_its_labels(tmp_path: Path) -> None:
+    """Ids of the test images are ids of training images, too: their pictures would be of something else."""
+    folder, generator = tmp_path / "cifar-10-batches-bin", np.random.default_rng(0)
+    folder.mkdir()
+    for at, name in enumerate([*(f"data_batch_{part}" for part in range(1, 6)), "test_batch"]):
+        labels = (np.arange(20) * 3 + at) % 10
+        pixels = generator.integers(0, 256, (20, 3072))
+        (folder / f"{name}.bin").write_bytes(np.column_stack([labels, pixels]).astype(np.uint8).tobytes())
+    test = open_images(folder, split="test")
+    few = pa.table({"id": [3, 4, 5, 7], "label": test.labels[[3, 4, 5, 7]].numpy()})
+    found = scored_images(few, folder)
+    assert found is not None
+    assert found.split == "test"
+    # A label may have been changed since.
+    changed = few.set_column(1, "label", pa.array([*few["label"].to_pylist()[:3], 9]))
+    assert scored_images(changed, folder).split == "test"  # type: ignore[union-attr]
+    # Without labels the first split is taken, as ever; where no split has these, none is.
+    assert scored_images(few.select(["id"]), folder).split == "train"  # type: ignore[union-attr]
+    none = few.set_column(1, "label", pa.array([(one + 1) % 10 for one in few["label"].to_pylist()]))
+    with pytest.raises(ValueError, match="not those that were scored"):
+        scored_images(none, folder)

@@ -6,6 +6,8 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +19,7 @@ from typer.testing import CliRunner
 from hardsight.cleaning import marks as marks_module
 from hardsight.cleaning import read_actions
 from hardsight.cli import app
+from hardsight.explorer import decisions as decisions_module
 from hardsight.explorer import explore
 from hardsight.explorer.server import Explorer
 
@@ -195,3 +198,27 @@ def test_a_list_that_was_edited_by_hand_becomes_decisions(pets: Path) -> None:
     with explore(pets, browser=False) as served:
         served._answers.decide({"rows": [5], "action": "keep", "by": "ada"})
     assert {one.id for one in read_actions(pets / "actions.csv") if one.action == "drop"} == {"1", "15"}
+
+
+def test_what_is_decided_while_the_list_is_written_is_in_it_when_the_page_closes(
+    pets: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go_on, write = threading.Event(), threading.Event(), decisions_module.write_actions
+
+    def slow(*arguments: Any) -> None:
+        begun.set()
+        assert go_on.wait(30)
+        write(*arguments)
+
+    monkeypatch.setattr(decisions_module, "write_actions", slow)
+    with explore(pets, browser=False) as served:
+        served._answers.decide({"rows": [0], "action": "drop", "by": "ada"})
+        assert begun.wait(30)
+        served._answers.decide({"rows": [1], "action": "drop", "by": "ada"})
+        closing = threading.Thread(target=served._answers.close)
+        closing.start()
+        while not served._answers.decisions._closed:
+            time.sleep(0.01)
+        go_on.set()
+        closing.join(30)
+    assert {one.id for one in read_actions(pets / "actions.csv") if one.action == "drop"} == {"1", "8"}

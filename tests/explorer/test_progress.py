@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hardsight.explorer.progress import RIGHT, UNDECIDED, UNSURE, WRONG, progress
+from hardsight.explorer.decisions import RIGHT, UNDECIDED, UNSURE, WRONG, progress
 
 
 def reviewed(truth: np.ndarray, rows: np.ndarray) -> np.ndarray:

@@ -111,7 +111,10 @@ def align(
             labels = None if joined.labels is None else joined.labels.tolist()
             found = disagreements(columns, joined.human, disagree, ids=joined.ids, labels=labels)
             results["disagreements"] = found
-            _write_pictures(folder, found[results["scores"][0]["name"]], data, scores_file)
+            names = _write_pictures(folder, found[results["scores"][0]["name"]], data, scores_file)
+            for sample in (one for sides in found.values() for side in sides.values() for one in side):
+                if isinstance(sample["label"], int) and 0 <= sample["label"] < len(names):
+                    sample["label"] = names[sample["label"]]
         write_json(folder / RESULTS_FILE, results)
         written = _page(folder) if page else "left out"
     if as_json:
@@ -166,8 +169,11 @@ def _origin(joined: Any, scores_file: Path, humans_file: Path, seed: int) -> dic
     }
 
 
-def _write_pictures(folder: Path, sides: Mapping[str, Any], data: Path | None, scores_file: Path) -> None:
-    """Pictures of these samples, of the images that were scored, or those beside the scores; else none."""
+def _write_pictures(folder: Path, sides: Mapping[str, Any], data: Path | None, scores_file: Path) -> Sequence[str]:
+    """Pictures of these samples, of the images that were scored, or those beside the scores; else none.
+
+    Returns the names of the images' classes, where they have any.
+    """
     import pyarrow as pa
 
     from hardsight.engines.images import scored_images, thumbnails
@@ -186,6 +192,7 @@ def _write_pictures(folder: Path, sides: Mapping[str, Any], data: Path | None, s
     elif recorded != path:
         # Those of an earlier alignment may be of other images.
         path.unlink(missing_ok=True)
+    return () if images is None else images.class_names
 
 
 def _page(folder: Path) -> str:

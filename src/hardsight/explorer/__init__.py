@@ -6,8 +6,8 @@
 | `columns` | a table's columns in the form that counting needs, kept beside it |
 | `features` | places on a map and neighbours by angle, of features |
 | `filters`, `selection` | what a page selects by, and what is shown of it |
-| `decisions`, `progress` | marks on disk, and when one may stop |
-| `pictures`, `histories`, `source` | what a record holds beside its table |
+| `decisions` | marks on disk, and when one may stop |
+| `source` | the table, and the pictures and histories that a record holds beside it |
 | `answers`, `server` | what the page asks, and the web part |
 """
 

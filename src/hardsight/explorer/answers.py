@@ -10,15 +10,14 @@ from typing import Any
 
 import numpy as np
 
+from hardsight.cleaning.marks import UNDO
 from hardsight.explorer.columns import CLASSES, open_columns, state_of
 from hardsight.explorer.decisions import NAMES, Decisions
 from hardsight.explorer.features import nearest
 from hardsight.explorer.filters import parse_filters, parse_view
-from hardsight.explorer.histories import trajectory
-from hardsight.explorer.pictures import Pictures
 from hardsight.explorer.query import share_below
 from hardsight.explorer.selection import DECISION, Selection, Selections
-from hardsight.explorer.source import find_source
+from hardsight.explorer.source import Pictures, find_source, trajectory
 from hardsight.files.shards import open_table
 from hardsight.files.tokens import tokens_of
 from hardsight.names import check_name
@@ -125,7 +124,7 @@ class Answers:
         sizes = {one.name: len(one.values) for one in self.columns.of("list", "several")} | {DECISION: len(NAMES)}
         parts: dict[str, np.ndarray] = {}
         held = self.selections.sampled if asked.get("sampled") else self.selections
-        selection = held.select(filters)
+        selection = Selection(held, filters)
         for name in _names(asked.get("histograms"), self._numbers):
             parts[f"histogram {name}"] = selection.histogram(name).astype(np.uint32)
         for name in _names(asked.get("lists"), list(sizes)):
@@ -142,7 +141,7 @@ class Answers:
         filters = parse_filters(asked.get("filters"))
         start, count = _whole(asked.get("start", 0)), min(_whole(asked.get("count", 60)), _MOST_ROWS)
         by = asked.get("by")
-        selection = self.selections.select(filters)
+        selection = Selection(self.selections, filters)
         if by:
             rows = selection.page(str(by), start, count, descending=bool(asked.get("descending")))
         else:
@@ -190,7 +189,9 @@ class Answers:
             told[one.name] = ", ".join(value for at, value in enumerate(one.values) if bits >> at & 1)
         kinds = self.columns.all
         scores = [(one, float(self.columns.array(one)[row])) for one in self._numbers if kinds[one].kind != "place"]
-        members = self._members(row)
+        # Of its class; of all where there are no classes.
+        codes = self.columns.array("label") if "label" in [one.name for one in self.columns.of("list")] else None
+        members = np.arange(self.columns.rows) if codes is None else np.flatnonzero(codes == codes[row])
         told["scores"] = [
             {
                 "name": name,
@@ -216,19 +217,12 @@ class Answers:
         kept = self.columns.arrow(features.name)
         return nearest(kept.flatten().to_numpy().reshape(len(kept), -1), row, _NEAREST)
 
-    def _members(self, row: int) -> np.ndarray:
-        """The rows of its class; all rows where there are no classes."""
-        if "label" not in self.columns.all or self.columns.all["label"].role != "list":
-            return np.arange(self.columns.rows)
-        codes = self.columns.array("label")
-        return np.flatnonzero(codes == codes[row])
-
     def decide(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         """Decide on rows, or on a whole selection whose count the person has seen."""
         by = str(asked.get("by") or _user())[:_LONGEST_NAME]
         rows = asked.get("rows")
         if rows is None:
-            selected = self.selections.select(parse_filters(asked.get("filters"))).every_row()
+            selected = Selection(self.selections, parse_filters(asked.get("filters"))).every_row()
             if len(selected) != asked.get("count"):
                 raise ValueError(f"the selection has changed: it holds {len(selected):,} samples now; look again")
             rows = selected
@@ -238,11 +232,8 @@ class Answers:
             for row in rows:
                 self._check_row(row)
         action, label = asked.get("action"), asked.get("label")
-        check_name("action", action, (*NAMES[1:], "undo"))
-        if action == "undo":
-            self.decisions.undo(rows, by)
-        else:
-            self.decisions.decide(rows, str(action), label, by)
+        check_name("action", action, (*NAMES[1:], UNDO))
+        self.decisions.decide(rows, str(action), label, by)
         return {"rows": [int(row) for row in rows[:_MOST_VALUES]], **self.news(asked.get("since"))}
 
     def news(self, since: Any = None) -> dict[str, Any]:
@@ -278,7 +269,7 @@ def _map(selection: Selection, asked: Mapping[str, Any]) -> dict[str, np.ndarray
     view, x, y = parse_view(asked.get("view")), str(asked.get("x")), str(asked.get("y"))
     parts = {f"map {name}": part for name, part in selection.grid(x, y, view, str(colour) if colour else None).items()}
     if asked.get("ground"):
-        parts |= {f"ground {name}": part for name, part in selection.of.select(()).grid(x, y, view, None).items()}
+        parts |= {f"ground {name}": part for name, part in Selection(selection.of, ()).grid(x, y, view, None).items()}
     return parts
 
 

@@ -110,12 +110,12 @@ class Columns:
 
 
 def digest_of(table: Path) -> str:
-    """The hash of the bytes of a table's file, or of its files one after the other."""
+    """The hashes of the bytes of a table's files."""
     found = []
     for path in table_files(table):
         with path.open("rb") as file:
             found.append(hashlib.file_digest(file, "sha256").hexdigest())
-    return " ".join(found) if len(found) == 1 else hashlib.sha256(" ".join(found).encode()).hexdigest()
+    return " ".join(found)
 
 
 def open_columns(table: Path) -> Columns:
@@ -125,9 +125,11 @@ def open_columns(table: Path) -> Columns:
     """
     digest = digest_of(table)
     folder = table.with_name(f".{table.stem}.explore")
-    kept = _kept(folder, digest)
-    if kept is not None:
-        return Columns(folder, kept)
+    with contextlib.suppress(OSError, ValueError):
+        kept = read_json(folder / "columns.json")
+        wanted = {"digest": digest, "version": _VERSION, "bytes": _sizes(folder)}
+        if isinstance(kept, dict) and all(kept.get(name) == value for name, value in wanted.items()):
+            return Columns(folder, kept)
     try:
         draft = Path(tempfile.mkdtemp(prefix=f".{table.stem}.draft-", dir=table.parent))
     except OSError:
@@ -148,16 +150,6 @@ def open_columns(table: Path) -> Columns:
     return Columns(draft, details)
 
 
-def _kept(folder: Path, digest: str) -> dict[str, Any] | None:
-    try:
-        details = read_json(folder / "columns.json")
-    except (OSError, ValueError):
-        return None
-    wanted = {"digest": digest, "version": _VERSION, "bytes": _sizes(folder)}
-    sound = isinstance(details, dict) and all(details.get(name) == value for name, value in wanted.items())
-    return details if sound else None
-
-
 def _sizes(folder: Path) -> list[int]:
     """The bytes of each column's file: one that was cut off must not be mapped."""
     return [path.stat().st_size for path in sorted(folder.glob("*.arrow"))]
@@ -176,7 +168,10 @@ def _make(table: Path, folder: Path) -> dict[str, Any]:
             if one.name in _NAMES:
                 continue
             for column, arrays in _parts(one, file, classes):
-                _write(folder / f"{len(columns):04d}.arrow", arrays)
+                batch = pa.record_batch(list(arrays.values()), names=list(arrays))
+                path = str(folder / f"{len(columns):04d}.arrow")
+                with pa.OSFile(path, "wb") as target, pa.ipc.new_file(target, batch.schema) as out:
+                    out.write_batch(batch)
                 columns.append(column)
         return {
             "rows": file.rows,
@@ -282,8 +277,7 @@ def _classes(file: Parquet | Shards) -> list[Any]:
                     f"column {name!r} of {file.path} must hold classes as whole numbers or text; it holds {kind}"
                 )
             found |= set(_as_class(_read(file, name)).unique().to_pylist()) - {None}
-    texts = {type(one) for one in found}
-    ordered = sorted(found) if len(texts) <= 1 else sorted(map(str, found))
+    ordered = sorted(found if len({type(one) for one in found}) <= 1 else map(str, found))
     return ordered if len(ordered) <= _MOST_CLASSES else []
 
 
@@ -295,10 +289,9 @@ def _names(file: Parquet | Shards, classes: list[Any]) -> list[Any]:
         if len(both) == 2 and not any(map(pa.types.is_nested, both)):
             pairs = pa.table({"class": _read(file, column), "name": _read(file, names)}).group_by(["class", "name"])
             called |= {row["class"]: row["name"] for row in pairs.aggregate([]).to_pylist() if row["name"] is not None}
-    try:
+    listed: Any = None
+    with contextlib.suppress(ValueError):
         listed = parse_json(text_metadata(file.schema).get("class names", "null"))
-    except ValueError:
-        listed = None
     listed = listed if isinstance(listed, list) else []
     return [called.get(one) or (listed[one] if isinstance(one, int) and one < len(listed) else one) for one in classes]
 
@@ -328,12 +321,6 @@ def _read(file: Parquet | Shards, name: str) -> pa.Array:
     with reading(file.path, "a table of samples", reason=True):
         pieces = [batch.column(0).cast(kind) for batch in file.batches([name])]
     return pa.concat_arrays(pieces) if pieces else pa.array([], kind)
-
-
-def _write(path: Path, arrays: dict[str, pa.Array]) -> None:
-    batch = pa.record_batch(list(arrays.values()), names=list(arrays))
-    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, batch.schema) as out:
-        out.write_batch(batch)
 
 
 def state_of(table: Path) -> list[tuple[int, int]]:

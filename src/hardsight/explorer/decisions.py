@@ -1,4 +1,4 @@
-"""Decisions on a table's samples: the marks on disk, a code for each row, and the action list that follows them."""
+"""Decisions on a table's samples: marks on disk, a code for each row, the action list, how far a review has come."""
 
 import contextlib
 import threading
@@ -6,19 +6,22 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from hardsight.cleaning.action_list import COLUMNS, read_actions, write_actions
-from hardsight.cleaning.marks import DECISIONS, MARKS_FILE, UNDO, Mark, Marks
+from hardsight.cleaning.marks import DECISIONS, MARKS_FILE, Mark, Marks
 from hardsight.explorer.columns import Columns
-from hardsight.explorer.progress import RIGHT, UNDECIDED, UNSURE, WRONG, Progress, progress
 
 ACTIONS_FILE = "actions.csv"
 # What a list calls the decision on a row: nothing comes first.
 NAMES = ("undecided", *DECISIONS)
+# Suspects are judged in so many groups of neighbouring ranks.
+_GROUPS, _FEWEST, _DRAWS = 8, 10, 4000
+_INTERVAL = (0.025, 0.975)
+UNDECIDED, RIGHT, WRONG, UNSURE = 0, 1, 2, 3
 _OUTCOME = np.array([UNDECIDED, RIGHT, WRONG, WRONG, UNSURE], np.uint8)
 _MOST_AT_ONCE = 10_000
 
@@ -46,11 +49,6 @@ class Decisions:
         self._wake.set()
         self._writer.join()
 
-    @cached_property
-    def class_names(self) -> list[str]:
-        """What a new label may be called."""
-        return self.columns.class_names
-
     def refresh(self) -> list[Mark]:
         """All marks, those that others have made included."""
         with self._lock:
@@ -61,10 +59,10 @@ class Decisions:
         return self.marks.all
 
     def decide(self, rows: Sequence[int] | np.ndarray, action: str, label: str | None, by: str) -> int:
-        """Put a decision on these rows; when this returns it is on disk."""
+        """Put a decision on these rows, or take this person's last one back; when this returns it is on disk."""
         if len(rows) > _MOST_AT_ONCE:
             raise ValueError(f"at most {_MOST_AT_ONCE:,} samples can be decided at once; got {len(rows):,}")
-        if action == "relabel" and label not in self.class_names:
+        if action == "relabel" and label not in self.columns.class_names:
             raise ValueError(f"label must be one of the classes; got {label!r}")
         at = datetime.now(UTC).isoformat(timespec="seconds")
         ids = self.columns.texts("id", rows)
@@ -74,10 +72,6 @@ class Decisions:
             self._note(self.marks.append(marks))
         self._wake.set()
         return len(marks)
-
-    def undo(self, rows: Sequence[int] | np.ndarray, by: str) -> int:
-        """Take back this person's last decision on each of these rows."""
-        return self.decide(rows, UNDO, None, by)
 
     def of(self, row: int) -> Mark | None:
         """The decision that holds for a row."""
@@ -110,7 +104,7 @@ class Decisions:
             rows = rows[np.argsort(values if order == "rank" else -values, kind="stable")]
         return rows[:most]
 
-    def progress(self) -> Progress:
+    def progress(self) -> "Progress":
         """How many of the suspects are decided, and what is to be expected of the others."""
         return progress(_OUTCOME[self.codes[self.suspects]])
 
@@ -122,9 +116,12 @@ class Decisions:
                 self.codes[row] = 0 if standing is None else NAMES.index(standing.action)
 
     def _write_list(self) -> None:
-        while not self._closed:
+        closed = False
+        while not closed:
             self._wake.wait()
             self._wake.clear()
+            # Looked at before the list is written: what was decided while the last one was is in this one.
+            closed = self._closed
             if not self.marks.all:
                 continue
             try:
@@ -182,10 +179,59 @@ class Decisions:
     def _classes(self, name: str, rows: np.ndarray) -> list[str | None]:
         if name not in self.columns.all or self.columns.all[name].role != "list":
             return [None] * len(rows)
-        names = [*self.class_names, None]
+        names = [*self.columns.class_names, None]
         return [names[code] for code in self.columns.array(name)[rows].tolist()]
 
 
 def _signature(path: Path) -> tuple[int, int]:
     found = path.stat()
     return found.st_ino, found.st_mtime_ns
+
+
+class Progress(NamedTuple):
+    """Counts over the suspects, and the expected number of wrong labels among those not decided, with 95 %.
+
+    `expected`, `low` and `high` are None where nothing has been decided yet.
+    """
+
+    suspects: int
+    right: int
+    wrong: int
+    unsure: int
+    expected: float | None
+    low: float | None
+    high: float | None
+
+
+def progress(outcome: np.ndarray) -> Progress:
+    """Progress over the suspects, most suspicious first; `outcome` is UNDECIDED, RIGHT, WRONG or UNSURE.
+
+    In each group of neighbouring ranks those not decided are taken to be wrong as often as those decided (a Beta
+    distribution; its prior is the share over all decided and weighs as much as one sample). A group without a decision
+    borrows those of the nearest group of higher suspicion that has one, else of lower. Where suspicion orders well this
+    expects too many rather than too few.
+    """
+    counts = np.bincount(outcome, minlength=4)
+    found = Progress(len(outcome), int(counts[RIGHT]), int(counts[WRONG]), int(counts[UNSURE]), None, None, None)
+    left = int(counts[UNDECIDED] + counts[UNSURE])
+    if not found.right + found.wrong:
+        return found
+    if not left:
+        return found._replace(expected=0.0, low=0.0, high=0.0)
+    groups = np.array_split(outcome, min(_GROUPS, max(1, len(outcome) // _FEWEST)))
+    overall = (found.wrong + 0.5) / (found.wrong + found.right + 1)
+    wrong, right = (np.array([(group == one).sum() for group in groups]) for one in (WRONG, RIGHT))
+    judged = np.flatnonzero(wrong + right)
+    generator, total = np.random.default_rng(0), np.zeros(_DRAWS)
+    sources = [max((one for one in judged if one <= at), default=judged[0]) for at in range(len(groups))]
+    for source in sorted(set(sources)):
+        undecided = sum(
+            int(((group == UNDECIDED) | (group == UNSURE)).sum())
+            for group, own in zip(groups, sources, strict=True)
+            if own == source
+        )
+        # The groups that borrow from one are wrong together or right together: one share for all of them.
+        share = generator.beta(wrong[source] + overall, right[source] + 1 - overall, _DRAWS)
+        total += generator.binomial(undecided, share)
+    low, high = np.quantile(total, _INTERVAL)
+    return found._replace(expected=float(total.mean()), low=float(low), high=float(high))

@@ -41,18 +41,13 @@ def read_directions(file: Parquet | Shards, name: str) -> np.ndarray | None:
         values = column.flatten().to_numpy(zero_copy_only=False)
         rows = at + np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False))
         if lengths:
-            found[rows] = _directions(values.reshape(len(rows), -1))
+            wide = values.reshape(len(rows), -1).astype(np.float64)
+            wide[~np.isfinite(wide).all(1)] = 0.0
+            # By the largest part first: the square of a number that float64 holds may be none.
+            wide /= np.maximum(np.abs(wide).max(1, keepdims=True), 1e-300)
+            found[rows] = wide / np.maximum(np.linalg.norm(wide, axis=1, keepdims=True), 1e-300)
         at += len(column)
     return found if found.size else None
-
-
-def _directions(values: np.ndarray) -> np.ndarray:
-    wide = values.astype(np.float64)
-    wide[~np.isfinite(wide).all(1)] = 0.0
-    # By the largest part first: the square of a number that float64 holds may be none.
-    wide /= np.maximum(np.abs(wide).max(1, keepdims=True), 1e-300)
-    units: np.ndarray = wide / np.maximum(np.linalg.norm(wide, axis=1, keepdims=True), 1e-300)
-    return units.astype(np.float32)
 
 
 def places_of(directions: np.ndarray) -> Iterator[tuple[str, str, np.ndarray]]:

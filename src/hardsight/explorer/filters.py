@@ -65,10 +65,6 @@ def _brush(values: list[Any]) -> tuple[Any, ...]:
     return low, high
 
 
-def _codes(values: list[Any]) -> tuple[Any, ...]:
-    return tuple(_whole(one) for one in values)
-
-
 def _pairs(values: list[Any]) -> tuple[Any, ...]:
     return tuple(tuple(_whole(one) for one in _exactly(pair, 2)) for pair in values)
 
@@ -88,7 +84,7 @@ def _words(values: list[Any]) -> tuple[Any, ...]:
 
 _VALUES: dict[str, tuple[int, Callable[[list[Any]], tuple[Any, ...]]]] = {
     "brush": (1, _brush),
-    "list": (1, _codes),
+    "list": (1, lambda values: tuple(map(_whole, values))),
     "pair": (2, _pairs),
     "lasso": (2, _polygon),
     "search": (0, _words),

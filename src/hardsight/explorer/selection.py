@@ -72,10 +72,6 @@ class Selections:
                 self._masks.popitem(last=False)
         return mask
 
-    def select(self, filters: Sequence[Filter]) -> "Selection":
-        """The rows that pass all of the filters."""
-        return Selection(self, filters)
-
     def counts(self, of: str, codes: np.ndarray, rows: Rows, size: int, tag: Any = None) -> np.ndarray:
         """How often each code occurs at these rows, from the last counts of the same name and tag."""
         last = self._counted.get(of)
@@ -223,8 +219,3 @@ class Selection:
     def every_row(self) -> np.ndarray:
         """All selected rows."""
         return np.flatnonzero(self.rows.passes)
-
-
-def packed(parts: dict[str, np.ndarray]) -> list[dict[str, Any]]:
-    """What a binary answer says of the arrays in it."""
-    return [{"name": name, "type": array.dtype.str, "shape": array.shape} for name, array in parts.items()]

@@ -24,8 +24,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from hardsight.explorer.answers import Answers
-from hardsight.explorer.pictures import SIDES
-from hardsight.explorer.selection import packed
+from hardsight.explorer.source import SIDES
 from hardsight.files import parse_json
 
 _LARGEST_REQUEST, _CONNECTIONS = 1 << 18, 256
@@ -225,7 +224,8 @@ def _json(value: Any) -> Response:
 
 def _binary(facts: dict[str, Any], parts: dict[str, np.ndarray]) -> Response:
     """One answer: the length of a JSON text, the text, then the arrays it describes, each at a multiple of 8 bytes."""
-    head = json.dumps(facts | {"parts": packed(parts)}).encode()
+    described = [{"name": name, "type": one.dtype.str, "shape": one.shape} for name, one in parts.items()]
+    head = json.dumps(facts | {"parts": described}).encode()
     pieces = [len(head).to_bytes(8, "little"), head + b" " * (-len(head) % 8)]
     for array in parts.values():
         data = np.ascontiguousarray(array).tobytes()

@@ -1,6 +1,7 @@
 """The page of an alignment: its head and its sections, made from alignment.json alone."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,10 @@ from hardsight.records import read_json, write_text
 from hardsight.report import alignment_figures as figures
 from hardsight.report.figures import MOST_CLASSES
 from hardsight.report.gallery import Card, Ranking
-from hardsight.report.page import Block, Cell, Column, Picture, Section, Table, filled, render
+from hardsight.report.page import Block, Cell, Column, Picture, Section, Table, Words, filled, render
 from hardsight.report.reading import Score, thumbnails
 
+WORDS = Words("alignment.toml")
 # The results of an alignment as alignment.json holds them, and the pictures beside it.
 Results = Mapping[str, Any]
 Groups = Mapping[str, Sequence[Mapping[str, Any]]]
@@ -68,12 +70,6 @@ def _tiles(results: Results) -> list[tuple[str, str]]:
 def strengths(results: Results) -> Section:
     """Every score's coefficients with their intervals."""
     scores = results["scores"]
-    text = (
-        "Every score is turned so that right is agreement: a hardness that rises where people's answers fall counts as "
-        f"positive. Lines are {100 * results['level']:g} % bootstrap intervals, where they were asked for (whole "
-        'samples drawn again). "Given correctness" holds fixed whether the model was right: what the score knows of '
-        "people beyond that."
-    )
     columns = [
         Column("Score", [_named(score) for score in scores], "name"),
         Column("Larger is", [score["direction"] or "?" for score in scores], ""),
@@ -85,7 +81,8 @@ def strengths(results: Results) -> Section:
     ]
     words = f"Correlation of each score with {results['human']['title']}, with intervals"
     picture = Picture("strengths", figures.draw_strengths(scores), words, wide=True)
-    return Section("strengths", "Agreement with people", text, [picture, Table("Correlations of each score", columns)])
+    blocks: list[Block] = [picture, Table("Correlations of each score", columns)]
+    return WORDS.section("strengths", blocks, level=100 * results["level"])
 
 
 def _named(score: Mapping[str, Any]) -> Cell:
@@ -104,16 +101,11 @@ def _coefficient(found: Mapping[str, Any] | None) -> str | Cell:
 def joint(results: Results) -> Section:
     """The strongest scores against the human column."""
     human, edges, shown = results["human"]["title"], results["bins"]["edges"], results["scores"][: figures.MOST_PANELS]
-    text = (
-        "Darker cells hold more samples, in logarithmic steps. The dashed line is the median of the score within each "
-        "bin of the human column: where it slopes, the score follows people. Scores are scaled linearly to [0, 1]; the "
-        f"{len(shown)} strongest are drawn."
-    )
     drawn = []
     for at, score in enumerate(shown):
         figure = figures.draw_joint(score, human, results["method"], edges)
         drawn.append(Picture(f"joint{at}", figure, f"Two-dimensional histogram of {human} against {score['title']}"))
-    return Section("joint", "People against each score", text, drawn, "plots")
+    return WORDS.section("joint", drawn, layout="plots", shown=len(shown))
 
 
 def comparisons(results: Results) -> Section | None:
@@ -121,13 +113,6 @@ def comparisons(results: Results) -> Section | None:
     pairs = results["comparisons"]
     if not pairs:
         return None
-    reason = next((f' "no test": {pair["reason"]}.' for pair in pairs if pair.get("reason")), "")
-    text = (
-        "All scores are measured on the same samples, so their correlations depend on each other: Steiger's and Meng, "
-        "Rosenthal and Rubin's tests allow for that, Fisher's (for independent samples, as the AVH paper used it) does "
-        f"not; for Kendall's coefficient the interval decides. p-values are two-sided; \"Holm\" is Meng's p adjusted "
-        f"for all {len(pairs)} pairs, of which at most {figures.MOST_PAIRS} are drawn.{reason}"
-    )
     differences = [
         Cell(decimals(pair["difference"], 4), below=interval_text(pair.get("interval"), 4)) for pair in pairs
     ]
@@ -142,8 +127,10 @@ def comparisons(results: Results) -> Section | None:
     ]
     drawn = figures.draw_comparisons(pairs, results["method"])
     picture = Picture("comparisons", drawn, "Differences between pairs of scores", wide=True)
-    table = Table("Tests between scores", columns, tall=True)
-    return Section("comparisons", "Which score agrees better", text, [picture, table])
+    blocks: list[Block] = [picture, Table("Tests between scores", columns, tall=True)]
+    why = next((pair["reason"] for pair in pairs if pair.get("reason")), "")
+    facts: dict[str, Any] = {"pairs": len(pairs), "most": figures.MOST_PAIRS, "why": why}
+    return WORDS.section("comparisons", blocks, "reason" if why else "", **facts)
 
 
 def _test(pair: Mapping[str, Any], name: str) -> str | Cell:
@@ -154,17 +141,8 @@ def _test(pair: Mapping[str, Any], name: str) -> str | Cell:
     return Cell(decimals(test["statistic"]), below=f"p = {p_text(test['p_value'])}".replace("= <", "<") + holm)
 
 
-def harder_for_people(results: Results) -> Section | None:
-    """The samples that people find harder than the strongest score does."""
-    return _disagreements(results, "people", "Harder for people than for the strongest score")
-
-
-def harder_for_model(results: Results) -> Section | None:
-    """The samples that the strongest score finds harder than people do."""
-    return _disagreements(results, "model", "Harder for the strongest score than for people")
-
-
-def _disagreements(results: Results, side: str, title: str) -> Section | None:
+def disagreements(side: str, results: Results) -> Section | None:
+    """The samples that people, or the strongest score, find much harder than the other does."""
     samples = (results.get("disagreements") or {}).get(_strongest_name(results), {}).get(side)
     if not samples:
         return None
@@ -178,7 +156,7 @@ def _disagreements(results: Results, side: str, title: str) -> Section | None:
         Column("Rank by people", [decimals(one["human_rank"]) for one in samples]),
         Column(f"Rank by {name}", [decimals(one["model_rank"]) for one in samples]),
     ]
-    blocks: list[Block] = [Table(title, columns, tall=True)]
+    blocks: list[Block] = [Table(WORDS.said[f"{side}-harder"]["title"], columns, tall=True)]
     seen = {at: results.get("pictures", {}).get(str(one["id"])) for at, one in enumerate(samples)}
     cards = [
         Card(at, str(samples[at]["id"]), given[at], picture=picture, shown=((human, str(columns[2].cells[at])),))
@@ -188,11 +166,7 @@ def _disagreements(results: Results, side: str, title: str) -> Section | None:
     if cards:
         values = [samples[card.place]["score"] for card in cards]
         blocks.insert(0, Ranking(Score(name, name, None), values, cards, len(cards), page=len(cards)))
-    text = (
-        f"Largest differences between the ranks by {results['human']['title']} and by {name}. A rank is the share of "
-        "samples that are easier. Those of the other scores are in alignment.json."
-    )
-    return Section(f"{side}-harder", title, text, blocks)
+    return WORDS.section(f"{side}-harder", blocks, human=results["human"]["title"], score=name)
 
 
 def bins(results: Results) -> Section:
@@ -202,36 +176,18 @@ def bins(results: Results) -> Section:
     if _measured(found["groups"]):
         drawn = figures.draw_bins(results["scores"], found, human)
         blocks.insert(0, Picture("bins", drawn, f"Correlation of each score within bins of {human}", wide=True))
-    text = (
-        f"{METHOD_NAMES[results['method']]} within each bin (the upper edge belongs to the next bin, the last bin "
-        "holds both). A score that only separates the easiest from the hardest shows no correlation here."
-    )
-    return Section("bins", "Bins of the human column", text, blocks)
+    return WORDS.section("bins", blocks, method=METHOD_NAMES[results["method"]])
 
 
-def classes(results: Results) -> Section | None:
-    """The coefficients within each class."""
-    text = (
-        f" within each class, in the order of the strongest score; at most {MOST_CLASSES} are drawn. A dash: too few "
-        "samples, or no variation."
-    )
-    return _within(results, "classes", "Class", text)
-
-
-def coarse(results: Results) -> Section | None:
-    """The coefficients within each coarse class."""
-    text = " within each coarse class; the table begins with those of most fine classes."
-    return _within(results, "coarse", "Coarse class", text)
-
-
-def _within(results: Results, name: str, what: str, text: str) -> Section | None:
+def within(name: str, what: str, results: Results) -> Section | None:
+    """The coefficients within each class, or within each coarse one."""
     groups = results[name]
     if not _measured(groups):
         return None
     drawn = figures.draw_groups(results["scores"], groups)
     picture = Picture(name, drawn, f"Correlation of each score within each {what.lower()}", wide=True)
-    text = METHOD_NAMES[results["method"]] + text
-    return Section(name, f"{what}es", text, [picture, _table(results, groups, what)])
+    blocks: list[Block] = [picture, _table(results, groups, what)]
+    return WORDS.section(name, blocks, method=METHOD_NAMES[results["method"]], most=MOST_CLASSES)
 
 
 def _measured(groups: Groups | None) -> bool:
@@ -263,29 +219,22 @@ def agreement(results: Results) -> Section | None:
     found = results["agreement"]
     if not found:
         return None
-    text = (
-        f"{METHOD_NAMES[results['method']]} between the scores, all turned the same way. Kendall's W over all of them "
-        f"is {decimals(found['w'])}: 1 where all rank alike, about {decimals(1 / len(results['scores']))} where they "
-        "have nothing in common."
-    )
     picture = Picture("agreement", figures.draw_agreement(found), "Rank correlations between the scores")
-    return Section("agreement", "Agreement between scores", text, [picture])
+    facts = {"w": decimals(found["w"]), "none": decimals(1 / len(results["scores"]))}
+    return WORDS.section("agreement", [picture], method=METHOD_NAMES[results["method"]], **facts)
 
 
 def made(results: Results) -> Section:
     """How the numbers were made."""
-    parts = [str(results.get("join") or "")]
-    if results.get("seed") is not None:
-        parts.append(f"Seed {results['seed']}.")
+    seed = "" if results.get("seed") is None else f"Seed {results['seed']}."
+    resamples = "No intervals were asked for."
     if results["resamples"]:
         kendall = results["scores"][0]["correlations"]["kendall"]["interval"]["resamples"]
-        parts.append(f"{results['resamples']:,} resamples, BCa intervals; {kendall:,} for Kendall's.")
-    else:
-        parts.append("No intervals were asked for.")
-    text = " ".join([*filter(None, parts), "All numbers are in alignment.json."])
-    return Section("made", "How this was made", text, [])
+        resamples = f"{results['resamples']:,} resamples, BCa intervals; {kendall:,} for Kendall's."
+    return WORDS.section("made", [], join=results.get("join") or "", seed=seed, resamples=resamples)
 
 
 SECTIONS = (
-    strengths, joint, comparisons, harder_for_people, harder_for_model, bins, classes, coarse, agreement, made,
+    strengths, joint, comparisons, partial(disagreements, "people"), partial(disagreements, "model"), bins,
+    partial(within, "classes", "Class"), partial(within, "coarse", "Coarse class"), agreement, made,
 )  # fmt: skip

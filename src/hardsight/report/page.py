@@ -7,10 +7,11 @@ for it; the table of contents and the figures as files follow from them.
 import base64
 import hashlib
 import itertools
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 from hardsight.plotting import as_svg
 from hardsight.report.gallery import Ranking
@@ -97,6 +98,19 @@ class Section:
     layout: str = ""
 
 
+class Words:
+    """The titles and texts of a page's sections, by their anchors, from a file beside the template."""
+
+    def __init__(self, name: str) -> None:
+        self.said = tomllib.loads((_TEMPLATES / name).read_text(encoding="utf-8"))
+
+    def section(self, anchor: str, blocks: Sequence[Block], *also: str, layout: str = "", **facts: Any) -> Section:
+        """A section of these blocks, under its text and what `also` is to be said, filled with these facts."""
+        said = self.said[anchor]
+        sentences = (said[key].format(**facts).strip() for key in ("text", *also) if key)
+        return Section(anchor, said["title"], " ".join(" ".join(sentences).split()), blocks, layout)
+
+
 def filled(sections: Sequence[Callable[[View], Section | None]], view: View) -> list[Section]:
     """The sections that this view has something for."""
     return [section for make in sections if (section := make(view)) is not None]
@@ -114,7 +128,6 @@ def render(
     facts: Sequence[str],
     source: str,
     heading: str = "",
-    headline: str = "",
     notices: Sequence[str] = (),
     tiles: Sequence[tuple[str, str]] = (),
     choices: Sequence[tuple[str, str]] = (),
@@ -153,7 +166,6 @@ def render(
         title=title,
         heading=heading or title,
         facts=facts,
-        headline=headline,
         notices=notices,
         tiles=tiles,
         source=source,

@@ -12,10 +12,11 @@ from hardsight.records import AUDIT_FILE
 from hardsight.report import figures
 from hardsight.report.gallery import PageView, Ranking
 from hardsight.report.numbers import means_by_class, number
-from hardsight.report.page import Block, Cell, Column, Picture, Section, Table, shortened
+from hardsight.report.page import Block, Cell, Column, Picture, Section, Table, Words, shortened
 from hardsight.report.reading import Score
 from hardsight.report.view import AVH
 
+WORDS = Words("record.toml")
 _CONFUSIONS = 12
 _LONGEST_VALUE = 300
 # Columns of a self-training's rounds, and what they are called.
@@ -37,18 +38,13 @@ def rounds(view: PageView) -> Section | None:
     rows = [] if view.run.rounds is None else view.run.rounds.to_pylist()
     if not rows:
         return None
-    text = (
-        "One row for each pass over the target domain: before the first round, and after each. Where self-training "
-        "goes well, nine tenths or more are soon predicted as before, most as at first, and few pseudo-labels change."
-    )
-    if any(row.get(name) is not None for row in rows for name in ("accuracy", "test_accuracy")):
-        text += " Accuracies are measured with labels that are not used in training."
     columns = [
         Column(title, [f"{row[name]:{form}}" if isinstance(row.get(name), int | float) else "" for row in rows])
         for names, form in (({"round": "Round"}, ","), (_SHARES, ".1%"), (_COUNTS, ","))
         for name, title in names.items()
     ]
-    return Section("rounds", "Rounds of self-training", text, [Table("Rounds of self-training", columns)])
+    measured = any(row.get(name) is not None for row in rows for name in ("accuracy", "test_accuracy"))
+    return WORDS.section("rounds", [Table("Rounds of self-training", columns)], "measured" if measured else "")
 
 
 def suspects(view: PageView) -> Section | None:
@@ -56,15 +52,9 @@ def suspects(view: PageView) -> Section | None:
     ranking = view.suspects
     if ranking is None:
         return None
-    text = (
-        f"Given label → label the model expects: {_held(ranking)} ranked by {ranking.score.title} "
-        f"({ranking.score.reading}). Decide with the buttons, or with the keys k, r, d and u on a card; Enter shows it "
-        "large. What you decide is downloaded as actions.csv, for hardsight audit --apply."
-    )
-    if view.wrong is not None:
-        right = sum(bool(card.flipped) for card in ranking.cards)
-        text += f" The true labels are known here: {right:,} of these {len(ranking.cards):,} were really flipped."
-    return Section("suspects", "Suspected wrong labels", text, [ranking])
+    facts: dict[str, Any] = {"held": _held(ranking), "title": ranking.score.title, "reading": ranking.score.reading}
+    facts |= {"right": sum(bool(card.flipped) for card in ranking.cards), "shown": len(ranking.cards)}
+    return WORDS.section("suspects", [ranking], "known" if view.wrong is not None else "", **facts)
 
 
 def advice(view: PageView) -> Section | None:
@@ -74,8 +64,7 @@ def advice(view: PageView) -> Section | None:
     with contextlib.suppress(ValueError, OSError):
         names, lines = zip(*advise_folder(view.run.folder).lines(), strict=True)
         table = Table("Table of advice", [Column("What", names, "name"), Column("Found", lines, "reasons")])
-        text = "Losses and their gains are those of the studies' rows in the nearest conditions."
-        return Section("advice", "Advice", text, [table])
+        return WORDS.section("advice", [table])
     return None
 
 
@@ -84,13 +73,13 @@ def hardest(view: PageView) -> Section | None:
     ranking = view.hardest
     if ranking is None:
         return None
-    text = f"{_held(ranking).capitalize()} ranked by {ranking.score.title}: {ranking.score.reading}"
-    text += _chance(view, ranking.score)
-    if view.samples.against_predictions:
-        text += " It is measured against the model's own prediction; labels are not used."
-    elif view.agreed is not None:
-        text += " Only samples whose label the model agrees with: most are hard to see rather than wrongly labelled."
-    return Section("hardest", "Hardest samples", text, [ranking])
+    facts: dict[str, Any] = {
+        "held": _held(ranking).capitalize(),
+        "title": ranking.score.title,
+        "reading": ranking.score.reading,
+    }
+    also = "predicted" if view.samples.against_predictions else "agreed" if view.agreed is not None else ""
+    return WORDS.section("hardest", [ranking], also, chance=_chance(view, ranking.score), **facts)
 
 
 def _held(ranking: Ranking) -> str:
@@ -111,13 +100,9 @@ def histograms(view: PageView) -> Section | None:
         drawn.append(Picture(f"histogram-{name}", figures.draw_histogram(score, counted), words))
     if not drawn:
         return None
-    text = (
-        f"Each curve shows which share of its group falls into each bin, outliers in the outermost one; "
-        f"{len(drawn)} of {len(view.drawable)} scores."
-    )
-    if view.wrong is not None:
-        text += " The further apart flipped (dashed) and intact labels are, the better a score finds wrong labels."
-    return Section("histograms", "Histograms", text, drawn, "plots")
+    known = "known" if view.wrong is not None else ""
+    facts: dict[str, Any] = {"drawn": len(drawn), "drawable": len(view.drawable)}
+    return WORDS.section("histograms", drawn, known, layout="plots", **facts)
 
 
 def plane(view: PageView) -> Section | None:
@@ -129,13 +114,8 @@ def plane(view: PageView) -> Section | None:
     if not (np.isfinite(x) & np.isfinite(y)).any():
         return None
     drawn = figures.draw_plane(across, x, up, y, view.groups, 1 / view.classes if view.classes else None)
-    text = (
-        f"At most {figures.MOST_POINTS:,} samples spread over the table, a point each. Top left is hard and unsure, "
-        "bottom right easy and sure; away from the diagonal the angle says something that the probability does not. "
-        "The dotted line is AVH's chance level, one over the number of classes."
-    )
     picture = Picture("plane", drawn, f"{up.title} against {across.title}, one point per sample.", wide=True)
-    return Section("plane", "Hardness and confidence", text, [picture])
+    return WORDS.section("plane", [picture], most=figures.MOST_POINTS)
 
 
 def scores(view: PageView) -> Section | None:
@@ -143,16 +123,17 @@ def scores(view: PageView) -> Section | None:
     lines = view.lines
     if not lines:
         return None
-    text = "What each score column of the table holds, and in which direction to read it."
+    also: list[str] = []
+    facts: dict[str, Any] = {}
     if any(line.auroc is not None for line in lines):
-        text += (
-            " How well it ranks wrong labels above right ones: AUROC 1 is perfect, 0.5 is chance; average precision at "
-            "chance is the share of flipped labels. The marked row ranks the suspects above."
-        )
+        also.append("judged")
     if "never_learned" in view.samples and "forgotten" in view.samples:
         # Some scores combine the two in one number.
-        never, forgotten = (int((view.samples.values(name) > 0).sum()) for name in ("never_learned", "forgotten"))
-        text += f" Over the training {never:,} samples were never learned, {forgotten:,} were learned and forgotten."
+        also.append("learned")
+        facts = {
+            "never": int((view.samples.values("never_learned") > 0).sum()),
+            "forgotten": int((view.samples.values("forgotten") > 0).sum()),
+        }
     quantiles = [line.quantiles or (None, None, None) for line in lines]
     columns = [
         Column("Score", [Cell(line.score.title, code=line.score.name) for line in lines], "name"),
@@ -166,7 +147,7 @@ def scores(view: PageView) -> Section | None:
         Column("Not finite", [f"{line.missing or ''}" for line in lines]),
     ]
     marked = lines.index(view.ranking_line) if view.ranking_line and any(columns[3].cells) else None
-    return Section("scores", "Scores", text, [Table("Table of scores", columns, marked=marked)])
+    return WORDS.section("scores", [Table("Table of scores", columns, marked=marked)], *also, **facts)
 
 
 def curves(view: PageView) -> Section | None:
@@ -182,13 +163,9 @@ def curves(view: PageView) -> Section | None:
     epochs = columns.pop("epoch", np.arange(1, 1 + table.num_rows))
     if not columns:
         return None
-    text = (
-        "One value per epoch. Where the training curve still improves and the test curve turns, the model has begun to "
-        "memorise its data, wrong labels included."
-    )
     words = f"Learning curves over {len(epochs)} epochs."
     picture = Picture("curves", figures.draw_curves(columns, epochs), words, wide=True)
-    return Section("curves", "Learning curves", text, [picture])
+    return WORDS.section("curves", [picture])
 
 
 def classes(view: PageView) -> Section | None:
@@ -201,14 +178,12 @@ def classes(view: PageView) -> Section | None:
     shown = int((counts > 0).sum())
     if not shown:
         return None
-    text = (
-        f"{score.title}: mean over the samples of each class, hardest class first ({score.reading}); the "
-        f"{min(shown, figures.MOST_CLASSES)} hardest of {shown:,} classes{_chance(view, score)}"
-    )
+    facts: dict[str, Any] = {"title": score.title, "reading": score.reading, "chance": _chance(view, score)}
+    facts |= {"drawn": min(shown, figures.MOST_CLASSES), "shown": shown}
     chance = 1 / view.classes if view.classes and score.name in AVH else None
     drawn = figures.draw_classes(score, names, counts, means, chance)
     picture = Picture("classes", drawn, f"Mean {score.title} by class, hardest class first.", wide=True)
-    return Section("classes", "Hardness by class", text, [picture])
+    return WORDS.section("classes", [picture], **facts)
 
 
 def confusion(view: PageView) -> Section | None:
@@ -232,11 +207,7 @@ def confusion(view: PageView) -> Section | None:
     if len(first):
         cells = [f"{row}-{column}" for row, column in zip(given, predicted, strict=True)]
         blocks.append(Table("Most frequent disagreements", columns, cells=cells))
-    text = (
-        "Rows are the given labels, columns the model's; the table lists the most frequent disagreements. A cell, or a "
-        "row of the table, shows its samples above."
-    )
-    return Section("confusion", "Given and predicted labels", text, blocks, "beside")
+    return WORDS.section("confusion", blocks, layout="beside")
 
 
 def samples(view: PageView) -> Section | None:
@@ -256,8 +227,8 @@ def samples(view: PageView) -> Section | None:
         ),
         Column("reasons", [card.reasons for card in held], "reasons"),
     ]
-    text = f"Every sample that this page holds; {view.samples.path.name} holds the rest."
-    return Section("samples", "Table of samples", text, [Table("Table of samples", columns, tall=True, search=True)])
+    table = Table("Table of samples", columns, tall=True, search=True)
+    return WORDS.section("samples", [table], file=view.samples.path.name)
 
 
 def made(view: PageView) -> Section:
@@ -277,7 +248,7 @@ def made(view: PageView) -> Section:
         values = [Cell("", code=text) for text in rows.values()]
         if rows:
             blocks.append(Table(title, [Column(title, list(rows), "name"), Column("Value", values, "")]))
-    return Section("run", "How this run was made", "", blocks, "columns")
+    return WORDS.section("run", blocks, layout="columns")
 
 
 SECTIONS = (

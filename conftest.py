@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -14,6 +15,12 @@ import pytest
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
+
+
+def pytest_configure() -> None:
+    """Listen to SIGINT, also where a shell that started the tests in the background has it ignored by all children."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -126,14 +126,17 @@ class _AllPairsAngle(torch.autograd.Function):
     def forward(features: Tensor, weight: Tensor, exact: bool) -> Tensor:
         cosines = features @ weight.T
         angles = torch.acos(cosines.clamp(-1.0, 1.0))
-        return _remeasure_nearly_parallel(angles, cosines, features, weight) if _remeasures(exact) else angles
+        # Which pairs are nearly parallel depends on the values, which compiling has none of.
+        remeasures = exact and not torch.compiler.is_compiling()
+        return _remeasure_nearly_parallel(angles, cosines, features, weight) if remeasures else angles
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, bool], output: Tensor) -> None:
         ctx.save_for_backward(*inputs[:2], output)
         eps = torch.finfo(output.dtype).eps
         # Angles measured from the vectors have exact sines: below eps there is no direction left to follow.
-        ctx.least_sine = eps if _remeasures(inputs[2]) else _least_sine(eps)
+        # Of a cosine near 1: two of them one rounding step apart differ by this angle, so no smaller one can be told.
+        ctx.least_sine = eps if inputs[2] and not torch.compiler.is_compiling() else math.sqrt(2 * eps)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
@@ -144,11 +147,6 @@ class _AllPairsAngle(torch.autograd.Function):
             by_features = slope @ weight if ctx.needs_input_grad[0] else None
             by_weight = slope.flatten(0, -2).T @ features.flatten(0, -2) if ctx.needs_input_grad[1] else None
         return by_features, by_weight, None
-
-
-def _remeasures(exact: bool) -> bool:
-    """Whether nearly parallel pairs are measured again: that depends on the values, which compiling has none of."""
-    return exact and not torch.compiler.is_compiling()
 
 
 def _remeasure_nearly_parallel(angles: Tensor, cosines: Tensor, features: Tensor, weight: Tensor) -> Tensor:
@@ -168,11 +166,6 @@ def _half_angle(u: Tensor, v: Tensor) -> Tensor:
     together = torch.linalg.vector_norm(u + v, dim=-1)
     both_zero = (apart == 0) & (together == 0)
     return torch.where(both_zero, math.pi / 2, 2 * torch.atan2(apart, torch.where(both_zero, 1.0, together)))
-
-
-def _least_sine(eps: float) -> float:
-    """Of a cosine near 1: two of them one rounding step apart differ by this angle, so no smaller one can be told."""
-    return math.sqrt(2 * eps)
 
 
 def _scale(x: Tensor) -> Tensor:

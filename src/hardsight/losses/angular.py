@@ -222,11 +222,6 @@ class CosineLinear(nn.Module):
 class MarginLoss(LossModule):
     """A loss of the margin family with its own class weights: forward(features, labels)."""
 
-    kind: str
-    scale: float | None
-    margin: float | int
-    annealing: float
-
     def __init__(
         self, dim: int, classes: int, *given: Any, generator: torch.Generator | None = None, **settings: Any
     ) -> None:

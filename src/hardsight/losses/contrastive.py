@@ -101,8 +101,6 @@ def contrastive_loss(
 
 
 class _PairLoss(LossModule):
-    across_processes: bool
-
     @property
     def mean_over(self) -> Over:
         """What it is a mean over; a sum over all processes' pairs is the same in each of them."""

@@ -50,8 +50,6 @@ def backward_correction_loss(rows: Rows, transition: Float[Tensor, "classes clas
 
 
 class _ByMatrix(LossModule):
-    transition: Tensor
-
     def __init__(self, transition: Tensor, **settings: Any) -> None:
         check_transition(transition)
         super().__init__(**settings)

@@ -57,8 +57,6 @@ def mentornet_weights(
 class SelfPaced(LossModule, of=self_paced_loss):
     """`self_paced_loss` with its threshold in the state; `advance()` lets harder samples in."""
 
-    threshold: Tensor
-
     def __init__(self, threshold: float = 1.0, growth: float = 1.3, **settings: Any) -> None:
         super().__init__(**settings)
         self.register_buffer("threshold", torch.tensor(check_range(threshold, "threshold", 0.0, open_low=True)))
@@ -78,10 +76,6 @@ class MentorNetPD(LossModule, of=cross_entropy, fixed={"label_smoothing": 0.0}):
     Call `set_progress(share of training done)` once an epoch. The percentile is that of the whole batch over all
     processes; average and progress are in the state. In evaluation mode the average stays.
     """
-
-    threshold: Tensor
-    progress: Tensor
-    started: Tensor
 
     def __init__(
         self, percentile: float = 0.75, decay: float = 0.9, *, across_processes: bool = True, **settings: Any
@@ -169,12 +163,6 @@ class D2L(LossModule, of=d2l_loss):
     `local_intrinsic_dimensionality` of penultimate features over some batches (the authors: 10 of 128, 20
     neighbours). Everything is in the state.
     """
-
-    alpha: Tensor
-    recent: Tensor
-    smallest: Tensor
-    epochs_seen: Tensor
-    turned: Tensor
 
     def __init__(self, *, first_epochs: int = 5, window: int = 5, **settings: Any) -> None:
         super().__init__(**settings)

@@ -5,7 +5,7 @@ from jaxtyping import Float, Integer
 from torch import Tensor
 
 from hardsight.geometry import widen
-from hardsight.losses.inputs import Rows, check_range
+from hardsight.losses.inputs import Rows, check_range, reduce, weight_of
 from hardsight.losses.registry import Positive, Share, loss, module_of, registered
 from hardsight.validation import check_labels
 
@@ -86,8 +86,6 @@ def distillation_loss(
         check_labels(labels, *logits.shape)
         own = torch.nn.functional.cross_entropy(widen(logits), labels, reduction="none")
         losses = teacher_share * losses + (1 - teacher_share) * own
-    if sample_weight is None:
-        return losses.mean()
-    if sample_weight.shape != losses.shape or not bool((sample_weight >= 0).all()):
-        raise ValueError(f"sample_weight must be one number, 0 or more, for each of {len(losses)} samples")
-    return (sample_weight * losses).sum() / sample_weight.sum().clamp_min(torch.finfo(losses.dtype).tiny)
+    if (weight := weight_of(sample_weight, losses.shape)) is not None:
+        weight = weight.to(losses.dtype)
+    return reduce(losses, "mean", weight=weight)

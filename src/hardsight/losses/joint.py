@@ -74,16 +74,6 @@ class JointOptimisation(LossModule, of=joint_optimisation_loss, kept=("prior",))
     replaced, the one given counts. The table and the predictions are in the state: window * samples * classes numbers.
     """
 
-    alpha: float
-    beta: float
-    across_processes: bool
-    prior: Tensor
-    labels: Tensor
-    replaced: Tensor
-    history: Tensor
-    noted: Tensor
-    epoch: Tensor
-
     def __init__(
         self, num_samples: int, classes: int, *, prior: Tensor | None = None, window: int = 10, hard: bool = False,
         **settings: Any,

@@ -18,7 +18,7 @@ import types
 import typing
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Protocol, TypeVar, cast, runtime_checkable
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol, TypeVar, cast, runtime_checkable
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -188,8 +188,9 @@ class LossModule(nn.Module):
     settings: ClassVar[inspect.Signature] = inspect.Signature()
     fixed: ClassVar[dict[str, Any]] = {}
     held: ClassVar[set[str]] = set()  # what of its state the function takes
-    reduction: str
-    ignore_index: int
+    if TYPE_CHECKING:  # the settings and buffers are typed where the function is
+
+        def __getattr__(self, name: str) -> Any: ...
 
     def __init_subclass__(
         cls, of: Callable[..., Tensor] | None = None, fixed: dict[str, Any] | None = None, kept: tuple[str, ...] = (),

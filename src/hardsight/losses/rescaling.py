@@ -189,13 +189,6 @@ class GradientRescaling(LossModule, of=gradient_rescaling):
     out. For gradient accumulation see `AccumulatedRescaling`; for several processes nothing is needed.
     """
 
-    beta: float
-    lam: float
-    transform: Transform
-    epsilon: float
-    across_processes: bool
-    value: Callable[[Tensor, Tensor], Tensor] | None
-
     def check(self) -> None:
         check_rescaling(self.beta, self.lam, self.transform, self.epsilon)
 

@@ -178,10 +178,6 @@ class TruncatedGCELoss(LossModule, of=truncated_gce_loss):
     labels)` for every batch, then `end_pruning()`, which brings the processes together. The table is in the state.
     """
 
-    k: float
-    kept: Tensor
-    votes: Tensor
-
     def __init__(self, q: float = 0.7, k: float = 0.5, num_samples: int | None = None, **settings: Any) -> None:
         super().__init__(q, k, **settings)
         self.has_table = num_samples is not None
@@ -223,4 +219,5 @@ class TruncatedGCELoss(LossModule, of=truncated_gce_loss):
             dist.all_reduce(self.votes, op=dist.ReduceOp.MAX)
         self.kept.copy_(torch.where(self.votes < 0, self.kept, self.votes == 1))
         self.votes.fill_(-1)
-        return self.kept.float().mean()
+        share: Tensor = self.kept.float().mean()
+        return share

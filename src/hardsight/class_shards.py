@@ -76,7 +76,13 @@ class ShardedHead(nn.Module):
 
     def counts(self, features: Tensor, *others: Tensor | None) -> list[int]:
         """How many samples each process brings; `others` have a row a sample. What does not fit raises in all."""
-        failure = _misfit(features, self.dim, others)
+        failure, shape = "", features.shape
+        if not features.is_floating_point() or features.ndim != 2 or features.shape[1] != self.dim:
+            failure = (
+                f"features must be floats [samples, {self.dim}], the head's dim; got {features.dtype} {list(shape)}"
+            )
+        elif wrong := [list(one.shape) for one in others if one is not None and one.shape != shape[:1]]:
+            failure = f"labels and sample_weight must be one number for each of the {shape[0]} samples; got {wrong[0]}"
         own = torch.tensor([[-1 if failure else len(features)]], device=self.weight.device)
         counts = [count for (count,) in distributed.gather_rows(own, [1] * self.processes, self.group).tolist()]
         if failure:
@@ -107,16 +113,6 @@ class ShardedHead(nn.Module):
             operation = {"sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX, "min": dist.ReduceOp.MIN}[how]
             dist.all_reduce(found, op=operation, group=self.group)
         return found
-
-
-def _misfit(features: Tensor, dim: int, others: Sequence[Tensor | None]) -> str | None:
-    """What is wrong with a batch, if anything is."""
-    if not features.is_floating_point() or features.ndim != 2 or features.shape[1] != dim:
-        return f"features must be floats [samples, {dim}], the head's dim; got {features.dtype} {list(features.shape)}"
-    wrong = [list(one.shape) for one in others if one is not None and one.shape != features.shape[:1]]
-    if wrong:
-        return f"labels and sample_weight must be one number for each of the {len(features)} samples; got {wrong[0]}"
-    return None
 
 
 def _check_parts(layout: Sequence[tuple[int, int, int, int]]) -> list[int]:

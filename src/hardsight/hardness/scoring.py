@@ -18,7 +18,7 @@ from torch import Tensor
 from hardsight.class_shards import ShardedHead
 from hardsight.distributed import together, wait_for_all
 from hardsight.geometry import widen
-from hardsight.hardness.columns import ClassSummary, Part
+from hardsight.hardness.columns import ClassSummary
 from hardsight.hardness.registry import Score, model_scores, named_scores, parts_of
 from hardsight.hardness.sharded import summarise_shards
 from hardsight.hardness.summary import SAFE_NORMS, Head, summarise, summarise_chunk
@@ -117,11 +117,13 @@ def score_rows(
     usable, extreme = (torch.full((len(features),), value, device=features.device) for value in (True, False))
 
     def put(places: slice | Tensor, block: Tensor, by: Head) -> None:
-        found = _of_block(block, by, None if labels is None else labels[places], chosen, rows)
-        for name, values in found.items():
+        # At most `rows` samples, from a product of so many.
+        given = None if labels is None else F.pad(labels[places], (0, rows - len(block)))
+        summary = summarise_chunk(_filled(block, rows), by, given, parts_of(chosen) | {"predicted"})
+        for name, values in {"predicted": summary.predicted, **scores_of_summary(summary, chosen)}.items():
             if name not in columns:
                 columns[name] = values.new_empty(len(features))
-            columns[name][places] = values
+            columns[name][places] = values[: len(block)]
 
     def score_blocks(starts: Sequence[int], by: Head) -> None:
         for start in starts:
@@ -167,17 +169,6 @@ def _one_thread_a_product(device: torch.device) -> Iterator[int]:
         yield threads
     finally:
         torch.set_num_threads(threads)
-
-
-def _of_block(
-    features: Tensor, head: Head, labels: Tensor | None, chosen: Sequence[Score], rows: int
-) -> dict[str, Tensor]:
-    """`predicted` and the scores of at most `rows` samples, from a product of so many."""
-    parts: frozenset[Part] = parts_of(chosen) | {"predicted"}
-    given = None if labels is None else F.pad(labels, (0, rows - len(labels)))
-    summary = summarise_chunk(_filled(features, rows), head, given, parts)
-    found = {"predicted": summary.predicted, **scores_of_summary(summary, chosen)}
-    return {name: values[: len(features)] for name, values in found.items()}
 
 
 def _filled(matrix: Tensor, rows: int) -> Tensor:

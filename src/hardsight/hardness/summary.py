@@ -137,9 +137,12 @@ def summarise_chunk(
     """Summary of one chunk. `logits`, where the model computed them already, save the matrix product."""
     features = widen(features.detach()).to(head.weight.dtype)
     feature_norm = torch.linalg.vector_norm(features, dim=1)
+    cosines: Tensor | None
     if head.safe and _norms_are_safe(feature_norm, features):
         if logits is None and _angles_suffice(parts, labels) and head.directions is not None:
-            scores, cosines = _cosines_alone(features, feature_norm, head, head.directions)
+            # Cosines in the place of both, where no logits are needed: one pass less.
+            scores = torch.mm(features, head.directions.T, out=head.buffer("product", len(features)))
+            cosines = scores.mul_(_inverse(feature_norm).unsqueeze(1))
         else:
             scores, cosines = _logits_and_cosines(features, feature_norm, head, logits, "angles" in parts)
     else:
@@ -181,15 +184,6 @@ def summarise_outputs(
 def _angles_suffice(parts: frozenset[Part], labels: Tensor | None) -> bool:
     """Whether no logits are needed; without labels they are, for the prediction."""
     return labels is not None and parts <= {"angles"}
-
-
-def _cosines_alone(
-    features: Tensor, feature_norm: Tensor, head: Head, directions: Tensor
-) -> tuple[Tensor, Tensor | None]:
-    """Cosines in the place of both, from the classes' directions, where no logits are needed: one pass less."""
-    cosines = torch.mm(features, directions.T, out=head.buffer("product", len(features)))
-    cosines.mul_(_inverse(feature_norm).unsqueeze(1))
-    return cosines, cosines
 
 
 def _logits_and_cosines(

@@ -22,7 +22,11 @@ def forward_correction_loss(rows: Rows, transition: Float[Tensor, "classes class
     """Cross-entropy of the noisy class's probability, -log (p T)_y. At least 0; T = identity is CE."""
     check_transition(transition)
     _check_classes(rows, transition)
-    return _forward(rows, _log_transition(transition.to(rows.logits.dtype)))
+    transition = transition.to(rows.logits.dtype)
+    possible = transition > 0
+    logs = torch.where(possible, torch.where(possible, transition, 1.0).log(), -math.inf)
+    # Minus infinity where T is 0, except in a column of zeros: a label that cannot be has a finite loss too.
+    return _forward(rows, torch.where(possible.any(0), logs, math.log(torch.finfo(transition.dtype).tiny)))
 
 
 def _backward(rows: Rows, inverse: Float[Tensor, "classes classes"]) -> Float[Tensor, "rows"]:
@@ -140,13 +144,6 @@ def _forward(rows: Rows, log_transition: Float[Tensor, "classes classes"]) -> Fl
     with full_precision(wide):
         noisy = wide.exp() @ log_transition.to(wide.dtype).exp()
     return -rows.expected(noisy.clamp_min(torch.finfo(noisy.dtype).tiny).log().to(log_p.dtype))
-
-
-def _log_transition(transition: Float[Tensor, "classes classes"]) -> Float[Tensor, "classes classes"]:
-    """log T, minus infinity where T is 0, except in a column of zeros: a label that cannot be has a finite loss too."""
-    possible = transition > 0
-    logs = torch.where(possible, torch.where(possible, transition, 1.0).log(), -math.inf)
-    return torch.where(possible.any(0), logs, math.log(torch.finfo(transition.dtype).tiny))
 
 
 def _inverse(transition: Tensor) -> Tensor:

@@ -101,8 +101,6 @@ def test_ids_out_of_range_are_refused_or_left_out(stray, repeats):
     recorder.update(torch.tensor([2, stray]), logits, labels)
     recorder.end_epoch()
     assert recorder.aggregates["epochs"].tolist() == [0, 0, 1, 0]
-    with pytest.raises(ValueError, match=rf"ids.*\[0, 4\); got {stray} at place 1"):
-        Recorder(4, validate=True).update(torch.tensor([2, stray]), logits, labels)
 
 
 @pytest.mark.parametrize(("none", "large"), [(-100, 2), (-1, 10**12), (-(2**63), 2**63 - 1)])

@@ -120,6 +120,8 @@ class EpochSums:
         return {"label": label, "seen": seen.int(), "flagged": flagged.int(), "correct": share, **values}
 
 
+# EL2N is also averaged over so many first epochs, as its authors do.
+_EARLY = 10
 # Epochs are counted in 16 bits to keep a million samples small; one past the last epoch is a score too.
 MOST_EPOCHS = 2**15 - 1
 # What is kept of each measure. A mean follows Welford; `moments` adds the sum of squared deviations, `trend` the sum
@@ -158,9 +160,9 @@ class Aggregates(dict[str, Tensor]):
     `first_correct` and `last_wrong` are epoch numbers, -1 for never; `second_...` belong to the second phase.
     """
 
-    def __init__(self, layout: Layout, device: torch.device, early: int) -> None:
+    def __init__(self, layout: Layout, device: torch.device) -> None:
         super().__init__()
-        self.layout, self.early = layout, early
+        self.layout = layout
         columns = _COMMON | {f"{name}_{kept}": (torch.float32, 0.0) for name in layout.measures for kept in _KEPT[name]}
         for name, (dtype, fill) in columns.items():
             self[name] = torch.full((layout.num_samples,), fill, dtype=dtype, device=device)
@@ -176,7 +178,7 @@ class Aggregates(dict[str, Tensor]):
         part["label"].copy_(torch.where(here, seen["label"], part["label"]))
         part["epochs"] += here
         count = part["epochs"].clamp(min=1).float()
-        early = here & (epoch < self.early)
+        early = here & (epoch < _EARLY)
         part["early_epochs"] += early
         time_ahead = epoch - part["epoch_mean"]
         part["epoch_mean"] += torch.where(here, time_ahead / count, 0.0)

@@ -76,7 +76,21 @@ class History:
             ) from error
         if expected is not None and layout != expected:
             raise ValueError(f"history must be of one recorder; epoch {epoch} was written by another one")
-        return layout, _checked(table, layout, path)
+        schema = _schema(layout)
+        try:
+            table = table.select(schema.names).cast(schema)
+            ids = table.column("id").to_numpy()
+            rising = (np.diff(ids) > 0).all() and (not len(ids) or (ids[0] >= 0 and ids[-1] < layout.num_samples))
+            gap = next((name for name in schema.names if table.column(name).null_count), None)
+            reason = f"{gap} has gaps" if gap else "" if rising else "its ids do not"
+        except (pa.ArrowException, KeyError) as error:
+            reason = str(error).splitlines()[0]
+        if reason:
+            raise ValueError(
+                f"{path} must hold a number for each of {', '.join(schema.names)}, and ids that rise from 0 to "
+                f"{layout.num_samples - 1}: {reason}"
+            )
+        return layout, table
 
     def trim(self, phase: str, epochs: int) -> None:
         """Remove what an interrupted run left: the epochs from number `epochs` on, and unfinished files."""
@@ -118,25 +132,6 @@ def values_of(table: pa.Table, rows: slice, device: torch.device) -> EpochValues
         spread[ids[start:stop] - rows.start] = values
         found[name] = torch.from_numpy(spread).to(device)
     return found
-
-
-def _checked(table: pa.Table, layout: Layout, path: Path) -> pa.Table:
-    """The columns of a history, each converted to its type."""
-    schema = _schema(layout)
-    try:
-        table = table.select(schema.names).cast(schema)
-        ids = table.column("id").to_numpy()
-        rising = (np.diff(ids) > 0).all() and (not len(ids) or (ids[0] >= 0 and ids[-1] < layout.num_samples))
-        gap = next((name for name in schema.names if table.column(name).null_count), None)
-        reason = f"{gap} has gaps" if gap else "" if rising else "its ids do not"
-    except (pa.ArrowException, KeyError) as error:
-        reason = str(error).splitlines()[0]
-    if reason:
-        raise ValueError(
-            f"{path} must hold a number for each of {', '.join(schema.names)}, and ids that rise from 0 to "
-            f"{layout.num_samples - 1}: {reason}"
-        )
-    return table
 
 
 def _schema(layout: Layout) -> pa.Schema:

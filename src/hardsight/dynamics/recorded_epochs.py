@@ -82,10 +82,10 @@ _STRAY_IDS = ": in a part of a data set, num_samples is that of the whole, or st
 class RecordedEpochs:
     """A recorder's numbers, on one device. Phase 0 is training, phase 1 the second split; each counts its epochs."""
 
-    def __init__(self, layout: Layout, device: torch.device, early_epochs: int) -> None:
+    def __init__(self, layout: Layout, device: torch.device) -> None:
         self.layout = layout
         self.epoch_sums = EpochSums(layout.num_samples, layout.measures, device)
-        self.aggregates = Aggregates(layout, device, early_epochs)
+        self.aggregates = Aggregates(layout, device)
         # As tensors name it: "cuda" is not equal to "cuda:0".
         self.device = self.epoch_sums.sums.device
         self.angular = not ANGULAR.isdisjoint(layout.measures)
@@ -228,7 +228,7 @@ def check_has(state: Mapping[str, Any], names: Iterable[str]) -> None:
 
 def check_state(recorder: Any, state: Mapping[str, Any], measures: tuple[str, ...] | None) -> None:
     """A state fits a recorder of the same samples, classes and policies that needs the same measures."""
-    policies = ("num_samples", "num_classes", "repeats", "early_epochs")
+    policies = ("num_samples", "num_classes", "repeats")
     check_has(state, (*policies, "measures", "phase", "finished", "aggregates", "ledger"))
     for name in policies:
         own = getattr(recorder, name)
@@ -272,14 +272,3 @@ def check_norms(
     for name, (values, count) in given.items():
         if values is not None and values.shape != (count,):
             raise ValueError(f"{name} must have shape [{count}]; got {list(values.shape)}")
-
-
-def check_values(ids: Tensor, labels: Tensor, num_samples: int, num_classes: int) -> None:
-    """Ids and labels lie in range (or labels below it, for none); reading them waits for a GPU."""
-    for name, values, count, wrong in (
-        ("ids", ids, num_samples, (ids < 0) | (ids >= num_samples)),
-        ("labels", labels, num_classes, labels >= num_classes),
-    ):
-        if bool(wrong.any()):
-            first = int(wrong.nonzero()[0])
-            raise ValueError(f"{name} must lie in [0, {count}); got {int(values[first])} at place {first}")

@@ -17,14 +17,7 @@ from hardsight import distributed
 from hardsight.dynamics.aggregates import REPEATS, Aggregates, Layout, scores_table
 from hardsight.dynamics.history import PHASES, History
 from hardsight.dynamics.measures import ANGULAR, Cosines, Measured, measures_of
-from hardsight.dynamics.recorded_epochs import (
-    Batch,
-    RecordedEpochs,
-    check_batch,
-    check_norms,
-    check_state,
-    check_values,
-)
+from hardsight.dynamics.recorded_epochs import Batch, RecordedEpochs, check_batch, check_norms, check_state
 from hardsight.hardness import Score
 from hardsight.hardness.dynamics import choose_dynamics_scores, dynamics_scores
 from hardsight.heads import Seen
@@ -47,10 +40,9 @@ class Recorder:
     `scores`: names; None for all that the updates allow (those of angles need `features_norm` and `weight_norm`).
     `repeats`: a sample that comes several times in an epoch counts with the `"mean"` of its measures, or raises
     (`"raise"`). `strays`: ids out of range raise (`"raise"`) or are left out (`"ignore"`). Both
-    are noticed at the end of the epoch, because reading the values would make every step wait for the GPU;
-    `validate=True` checks at every step. Rows with a negative label are left out. `early_epochs` is how many epochs
-    `el2n_early` averages. `history` is a folder that gets one Parquet file per epoch; `group` the process group that
-    records together, by default all processes.
+    are noticed at the end of the epoch, because reading the values would make every step wait for the GPU. Rows with a
+    negative label are left out. `history` is a folder that gets one Parquet file per epoch; `group` the process group
+    that records together, by default all processes.
     """
 
     def __init__(
@@ -63,19 +55,15 @@ class Recorder:
         history: Path | str | None = None,
         repeats: str = "mean",
         strays: str = "raise",
-        validate: bool = False,
-        early_epochs: int = 10,
         group: Any = None,
     ) -> None:
         check_count("num_samples", num_samples, "the number of samples whose ids are recorded")
-        check_count("early_epochs", early_epochs, "the epochs that el2n_early averages")
         if num_classes is not None:
             check_count("num_classes", num_classes, "the number of columns of the logits", least=2)
         check_name("repeats", repeats, REPEATS)
         check_name("strays", strays, ("raise", "ignore"))
         self.num_samples, self.num_classes = num_samples, num_classes
-        self.repeats, self.strays, self.validate = repeats, strays, validate
-        self.early_epochs, self.group = early_epochs, group
+        self.repeats, self.strays, self.group = repeats, strays, group
         self.device = None if device is None else torch.device(device)
         self.history = None if history is None else History(history)
         self._asked = None if scores is None else choose_dynamics_scores(scores)
@@ -139,8 +127,6 @@ class Recorder:
             check_norms(logits, features_norm, weight_norm, bias, recorded.angular)
         # Everything to where the sums are; where it is there already, this does nothing.
         logits, ids, labels = self._here(logits), self._here(ids, torch.int64), self._here(labels, torch.int64)
-        if self.validate:
-            check_values(ids, labels, self.num_samples, logits.shape[1])
         cosines = None
         if recorded.angular and features_norm is not None and weight_norm is not None:
             norms = (self._here(features_norm), self._here(weight_norm))
@@ -246,7 +232,6 @@ class Recorder:
             "num_classes": self.num_classes,
             "measures": list(self._recorded.layout.measures),
             "repeats": self.repeats,
-            "early_epochs": self.early_epochs,
             **self._recorded.state_dict(),
         }
 
@@ -303,7 +288,7 @@ class Recorder:
         return self._begin(Layout(self.num_samples, classes, measures), self.device or device)
 
     def _begin(self, layout: Layout, device: torch.device, state: Mapping[str, Any] | None = None) -> RecordedEpochs:
-        recorded = RecordedEpochs(layout, device, self.early_epochs)
+        recorded = RecordedEpochs(layout, device)
         if state is not None:
             recorded.load_state_dict(state)
         # Only now, so that a state that raises leaves the recorder as it was.

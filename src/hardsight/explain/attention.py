@@ -1,10 +1,8 @@
 """Maps as numbers: how much is where it should be, and what the model predicts as places vanish or come back.
 
 Maps are [N, height, width], zero or more; masks are of the same shape, bool or a share in [0, 1] of each place. A map
-that is zero everywhere, or the same everywhere, says nothing about places: it gets what chance gives, the mask's
-share of the picture. For a curve, places are taken in the order of the map, largest first (ties in reading order). In
-the deletion curve they are replaced by the baseline, and a small area is better; in the insertion curve they are put
-back onto the baseline, and a large area is better (Petsiuk et al. 2018, RISE).
+that is the same everywhere says nothing about places: it gets what chance gives, the mask's share of the picture. For a
+curve, places are taken in the order of the map, largest first, ties in reading order (Petsiuk et al. 2018, RISE).
 """
 
 from typing import Any, NamedTuple
@@ -156,7 +154,20 @@ def _curve(
     batch_size: int = 256,
     head: str | None = None,
 ) -> Curve:
-    maps = _checked_steps(images, maps, steps, batch_size)
+    check_images(images)
+    check_tensor("maps", maps)
+    if maps.ndim != 3 or len(maps) != len(images) or maps.numel() == 0:
+        raise ValueError(
+            f"maps must be [{len(images)}, height, width], one for each image and at least one; got {list(maps.shape)}"
+        )
+    size = images.shape[-2:]
+    if not 1 <= steps <= size.numel():
+        raise ValueError(f"steps must lie in [1, {size.numel()}], one pixel at least in each; got {steps}")
+    check_count("batch_size", batch_size, "pictures at a time")
+    maps = widen(maps).to(images.device)
+    if not bool(maps.isfinite().all()):
+        raise ValueError("maps must be finite to be put in order; some values are NaN or infinite")
+    maps = maps if maps.shape[-2:] == size else resize(maps, size)
     ground = _ground(images, baseline)
     # 0 for the largest place of each map, 1 for the next; ties in reading order.
     order = maps.flatten(1).argsort(dim=1, descending=True, stable=True)
@@ -208,20 +219,3 @@ def _ground(images: Tensor, baseline: str | Tensor) -> Tensor:
         sums, weights = (F.conv2d(one, kernel, padding=_BLUR_REACH) for one in (planes, torch.ones_like(planes[:1])))
         ground = (sums / weights).view_as(values)
     return ground if images.is_floating_point() else ground.round().to(images.dtype)
-
-
-def _checked_steps(images: Tensor, maps: Tensor, steps: int, batch_size: int) -> Float[Tensor, "batch h w"]:
-    check_images(images)
-    check_tensor("maps", maps)
-    if maps.ndim != 3 or len(maps) != len(images) or maps.numel() == 0:
-        raise ValueError(
-            f"maps must be [{len(images)}, height, width], one for each image and at least one; got {list(maps.shape)}"
-        )
-    height, width = images.shape[-2:]
-    if not 1 <= steps <= height * width:
-        raise ValueError(f"steps must lie in [1, {height * width}], one pixel at least in each; got {steps}")
-    check_count("batch_size", batch_size, "pictures at a time")
-    maps = widen(maps).to(images.device)
-    if not bool(maps.isfinite().all()):
-        raise ValueError("maps must be finite to be put in order; some values are NaN or infinite")
-    return maps if maps.shape[-2:] == images.shape[-2:] else resize(maps, (height, width))

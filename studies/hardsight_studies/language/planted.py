@@ -343,14 +343,18 @@ def _padded(
 
 
 def average_precision(rows: "Rows") -> tuple[list[str], list[list[str]]]:
-    """A line for each score, the judged texts; in brackets where its easy end is searched instead of its hard one."""
-    judged = [noise for noise in _NOISES if rows.where(noise=noise, texts="judged")]
+    """A line for each score; in brackets where its easy end is searched instead of its hard one.
+
+    Of the judged texts; where they have no rows yet, of those to choose a score on.
+    """
+    texts = "judged" if rows.where(texts="judged") else "development"
+    judged = [noise for noise in _NOISES if rows.where(noise=noise, texts=texts)]
     lines = []
     for name in _scores(rows):
         cells, total = [], 0.0
         for noise in judged:
             hard, easy = (
-                rows.number(f"{end}_of_{name}", noise=noise, texts="judged")
+                rows.number(f"{end}_of_{name}", noise=noise, texts=texts)
                 for end in ("average_precision", "reversed")
             )
             cells.append(f"{show(hard)} ({show(easy)})")

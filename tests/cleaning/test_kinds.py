@@ -93,6 +93,19 @@ def test_the_interval_of_issues_is_that_of_samples_drawn_again() -> None:
     assert np.mean(widths) == pytest.approx(31, rel=0.2)
 
 
+@pytest.mark.parametrize("overlap", [True, False])
+def test_a_count_of_what_may_be_the_predictions_mistakes_says_so(overlap: bool) -> None:
+    generator = np.random.default_rng(0)
+    # Either nobody can tell the classes apart in the middle, or a tenth of the labels is wrong wherever they are.
+    sure = 1 / (1 + np.exp(-3 * generator.normal(size=4000))) if overlap else generator.choice([0.1, 0.9], 4000)
+    labels = (generator.random(4000) < sure).astype(np.int64)
+    found = hs.audit(labels=labels, probabilities=np.stack([1 - sure, sure], 1))
+    assert found.issues.estimated > 200
+    assert len(found.findings.notes) == overlap
+    assert found.findings.facts()["notes"] == list(found.findings.notes)
+    assert ("surest" in repr(found)) == overlap
+
+
 def test_planted_duplicates_are_groups_and_nothing_else_is() -> None:
     features, _ = clusters(dim=32, spread=0.3)
     features[10] = features[20]

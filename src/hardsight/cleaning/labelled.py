@@ -21,6 +21,7 @@ SHOWN = {"kind": "shown"}
 _TAKEN = FACTS | {"probabilities", "features", "reasons", "issue", "action", "new_label", "label_name", "expected_name"}
 # Columns that are taken along without being asked for.
 _FACTS_SHOWN = ("path", "split", "domain")
+_SEVERAL = "with several labels a sample, audit each of them by itself, as a table with two classes"
 # Rows that are looked at for NaN at one time.
 _ROWS = 2**14
 
@@ -143,10 +144,7 @@ def _label_column(labels: Any) -> pa.ChunkedArray:
     if isinstance(labels, torch.Tensor):
         labels = labels.detach().cpu().numpy()
     if isinstance(labels, np.ndarray) and labels.ndim != 1:
-        raise ValueError(
-            f"labels must be one class for each sample; got shape {list(labels.shape)}: with several labels a sample, "
-            "audit each of them by itself, as a table with two classes"
-        )
+        raise ValueError(f"labels must be one class for each sample; got shape {list(labels.shape)}: {_SEVERAL}")
     if not isinstance(labels, pa.Array | pa.ChunkedArray):
         try:
             labels = pa.array(labels, from_pandas=True)
@@ -170,7 +168,8 @@ def _label_column(labels: Any) -> pa.ChunkedArray:
     if pa.types.is_string_view(column.type) or pa.types.is_large_string(column.type):
         column = column.cast(pa.string())
     if not (pa.types.is_integer(column.type) or pa.types.is_string(column.type)):
-        raise TypeError(f"labels must be classes as whole numbers or text; got {column.type}")
+        advice = f": {_SEVERAL}" if pa.types.is_list(column.type) else ""
+        raise TypeError(f"labels must be classes as whole numbers or text; got {column.type}{advice}")
     return column
 
 

@@ -137,7 +137,8 @@ def principal(features: Tensor, components: int = 256) -> Tensor:
     vectors = torch.linalg.eigh(centred.T @ centred).eigenvectors[:, -components:].flip(1)
     # A component has no sign of its own: its largest part is positive.
     signs = vectors.gather(0, vectors.abs().argmax(0, keepdim=True)).sign()
-    return (centred @ (vectors * signs)).half().float()
+    found: Tensor = centred @ (vectors * signs)
+    return found.half().float()
 
 
 def _plain(name: str) -> tuple[Tensor, np.ndarray]:

@@ -81,7 +81,7 @@ def test_a_run_memorised_where_its_model_fits_the_suspects(tmp_path: Path, fitte
     assert advice.memorised is (fitted > 0)
     assert advice.fitted == pytest.approx(memorised.sum() / wrong.sum())
     assert (advice.train_accuracy, advice.test_accuracy) == (0.9, 0.7)
-    assert all(row.memorised == advice.memorised for row in advice.losses)
+    assert all(row["memorised"] == advice.memorised for row in advice.losses)
     # All labels are fitted, so that nothing is suspected: that is no sign of clean labels.
     blind = table.set_column(5, "aum", pa.array(np.full(SAMPLES, -0.5))).set_column(3, "predicted", table["label"])
     pq.write_table(blind.set_column(2, "expected", table["label"]), tmp_path / "samples.parquet")
@@ -96,8 +96,8 @@ def test_the_loss_is_the_row_with_the_surest_gain() -> None:
         row for row in measured()["losses"] if (row["kind"], row["rate"], row["memorised"]) == ("uniform", 0.4, True)
     ]
     assert len(rows) == len(wanted)
-    assert rows[0].low == max(row["low"] for row in wanted)
-    assert {row.rate for row in nearest_losses("none", 0.0, None)} == {0.0}
+    assert rows[0]["low"] == max(row["low"] for row in wanted)
+    assert {row["rate"] for row in nearest_losses("none", 0.0, None)} == {0.0}
 
 
 def test_the_posterior_inverts_the_noise() -> None:

@@ -17,7 +17,7 @@ from hardsight.cleaning import neighbours
 from hardsight.cleaning.applying import apply_to
 from hardsight.cleaning.auditing import Audit
 from hardsight.cleaning.neighbours import nearest_in_angle
-from hardsight.cleaning.reading import read_scored
+from hardsight.cleaning.reading import read_samples
 
 NAMES = np.array(["ant", "bee", "cat"])
 
@@ -158,7 +158,7 @@ def test_an_audit_is_saved_and_its_list_applied(data: tuple, tmp_path: Path) -> 
     assert lines[0].split(",")[-2:] == ["text", "source"]
     assert f",'=text {first},{first}" in lines[1]
     (folder / "actions.csv").write_text("\n".join([lines[0], lines[1].replace("keep", "relabel")]) + "\n")
-    new, applied = apply_to(read_scored(folder), folder / "actions.csv")
+    new, applied = apply_to(read_samples(folder), folder / "actions.csv")
     assert applied.counts == {"keep": 0, "relabel": 1, "drop": 0}
     changed = new.filter(pa.array([row["label"] != row["new_label"] for row in new.to_pylist()])).to_pylist()
     assert [row["id"] for row in changed] == [first]

@@ -121,29 +121,6 @@ def test_refusals(probabilities: torch.Tensor, labels: torch.Tensor, sentence: s
         confident_joint(probabilities, labels)
 
 
-def test_unknown_engine() -> None:
-    probabilities, labels = random_beliefs(5, 2, 0)
-    with pytest.raises(Exception, match="engine"):
-        confident_joint(probabilities, labels, engine="other")  # type: ignore[arg-type]
-
-
-def test_cleanlab_counts_nearly_the_same() -> None:
-    pytest.importorskip("cleanlab")
-    probabilities, labels = random_beliefs(2000, 6, 9)
-    ours = confident_joint(probabilities, labels)
-    theirs = confident_joint(probabilities, labels, engine="cleanlab")
-    # It rounds each cell to whole samples.
-    assert float((ours - theirs).abs().max()) <= 5
-    assert abs(expected_issues(ours) - expected_issues(theirs)) <= 10
-
-
-def test_without_cleanlab_the_engine_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "cleanlab.count", None)
-    probabilities, labels = random_beliefs(5, 2, 0)
-    with pytest.raises(ImportError, match="pip install cleanlab"):
-        confident_joint(probabilities, labels, engine="cleanlab")
-
-
 def test_of_equally_probable_classes_the_label_counts() -> None:
     """A model that tells nothing apart contradicts no label."""
     labels = torch.tensor([0, 1, 2, 3, 3])

@@ -28,7 +28,7 @@ def test_about_as_many_labels_are_found_as_are_wrong(names: dict) -> None:
 @pytest.mark.parametrize("names", ["decisions.md"], indirect=True)
 def test_decisions_correct_labels_and_mine_triplets(names: dict) -> None:
     assert names["applied"].kept.all()
-    assert names["correction_report"](names["labels"], names["correction"].labels, names["truth"]).wrong_after <= 3
+    assert names["correction_report"](names["labels"], names["corrected"], names["truth"])["wrong_after"] <= 3
     assert len(names["triplets"].anchors) > 100
 
 

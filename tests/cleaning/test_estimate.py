@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from hardsight.cleaning import fit_two_humps
-from hardsight.cleaning.estimate import SEPARATED
+from hardsight.cleaning.confident import SEPARATED
 
 
 def humps(apart: float, wrong: int = 80, right: int = 920) -> np.ndarray:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from hardsight.cleaning import hardness_by_group
-from hardsight.cleaning.groups import bootstrap_means
+from hardsight.cleaning.columns import bootstrap_means
 
 
 def seeded(seed: int = 0) -> torch.Generator:
@@ -66,7 +66,7 @@ def test_same_seed_same_bits_in_any_block_size(monkeypatch: pytest.MonkeyPatch) 
     values = np.random.default_rng(3).random(40)
     once = bootstrap_means(values, 100, seeded(7))
     np.testing.assert_array_equal(once, bootstrap_means(values, 100, seeded(7)))
-    monkeypatch.setattr("hardsight.cleaning.groups._BLOCK", 40 * 9)
+    monkeypatch.setattr("hardsight.cleaning.columns._BLOCK", 40 * 9)
     np.testing.assert_array_equal(once, bootstrap_means(values, 100, seeded(7)))
 
 

@@ -8,8 +8,16 @@ import torch
 import hardsight as hs
 from hardsight.cleaning.classes import alike, confused_pairs, imbalance, several_in_one, wilson
 from hardsight.cleaning.kinds import KINDS, kinds_of
-from hardsight.cleaning.neighbours import angles_to, in_mixed_group, near_duplicates, nearest_in_angle
-from hardsight.cleaning.surroundings import find_outliers, margin_with_neighbours, surroundings
+from hardsight.cleaning.neighbours import (
+    SCORES_OF_FEATURES,
+    angles_to,
+    find_outliers,
+    in_mixed_group,
+    margin_with_neighbours,
+    near_duplicates,
+    nearest_in_angle,
+    surroundings,
+)
 
 
 def clusters(samples: int = 300, classes: int = 3, dim: int = 8, spread: float = 0.15) -> tuple[torch.Tensor, ...]:
@@ -29,7 +37,7 @@ def test_each_sample_has_its_kinds() -> None:
     beliefs = torch.tensor([[0.9, 0.1, 0.0], [0.5, 0.4, 0.1], [0.0, 0.1, 0.9], [0.1, 0.8, 0.1], [0.1, 0.2, 0.7],
                             [0.9, 0.05, 0.05], [0.05, 0.35, 0.6]], dtype=torch.float64)  # fmt: skip
     labels, expected = np.array([0, 1, 2, 1, 0, 0, 2]), np.array([0, 0, 2, 1, 2, 0, 2])
-    found = kinds_of(
+    kinds, reasons, found = kinds_of(
         labels,
         expected,
         labels != labels + np.eye(7, dtype=int)[4],
@@ -40,7 +48,7 @@ def test_each_sample_has_its_kinds() -> None:
         splits=np.array([0, 0, 0, 0, 1, 1, 1]),
         class_names=["ant", "bee", "cat"],
     )
-    assert found.kinds.to_pylist() == [
+    assert kinds.to_pylist() == [
         ["near_duplicate", "conflict"],
         ["ambiguous"],
         ["near_duplicate", "conflict"],
@@ -49,20 +57,20 @@ def test_each_sample_has_its_kinds() -> None:
         ["outlier", "near_duplicate", "leakage", "conflict"],
         ["ambiguous"],
     ]
-    assert {name: one.count for name, one in found.counts.items()} == {
+    assert {name: one.count for name, one in found.items()} == {
         "mislabelled": 1, "ambiguous": 2, "hard": 1, "outlier": 1, "near_duplicate": 4, "leakage": 2, "conflict": 4
     }  # fmt: skip
-    said = found.reasons.to_pylist()
+    said = reasons.to_pylist()
     assert "ant" in said[1]
     assert "bee" in said[1]
     assert said[4] == ""
-    assert found.counts["near_duplicate"].low is None
+    assert found["near_duplicate"].low is None
 
 
 def test_kinds_that_nothing_is_known_of_are_not_counted() -> None:
-    found = kinds_of(np.array([0, 1]), None, np.array([True, False]))
-    assert list(found.counts) == ["mislabelled"]
-    assert found.kinds.to_pylist() == [["mislabelled"], []]
+    kinds, _, found = kinds_of(np.array([0, 1]), None, np.array([True, False]))
+    assert list(found) == ["mislabelled"]
+    assert kinds.to_pylist() == [["mislabelled"], []]
 
 
 def test_an_interval_holds_the_share_it_was_drawn_with() -> None:
@@ -86,7 +94,7 @@ def test_the_interval_of_issues_is_that_of_samples_drawn_again() -> None:
     for _ in range(40):
         beliefs, labels = drawn()
         issue = np.arange(400) < (beliefs.argmax(1).numpy() != labels).sum()
-        counts.append(kinds_of(labels, None, issue, beliefs=beliefs, estimate="confident_joint").counts["mislabelled"])
+        counts.append(kinds_of(labels, None, issue, beliefs=beliefs, estimate="confident_joint")[2]["mislabelled"])
     assert np.mean([one.low <= 80 <= one.high for one in counts]) > 0.8
     widths = [one.high - one.low for one in counts]
     # Binomial: 2 x 1.96 x root of 400 x 0.2 x 0.8.
@@ -228,7 +236,7 @@ def test_neighbours_and_beliefs_are_mixed_as_written() -> None:
     generator = torch.Generator().manual_seed(0)
     features, labels = torch.randn(70, 5, generator=generator), torch.arange(70) % 3
     beliefs = torch.randn(70, 3, generator=generator).softmax(1)
-    field, found = margin_with_neighbours(surroundings(features, labels), beliefs, labels)
+    found = margin_with_neighbours(surroundings(features, labels), beliefs, labels)
     units = torch.nn.functional.normalize((features - features.mean(0)).double(), dim=1)
     cosines = (units @ units.T).fill_diagonal_(-2)
     for at in range(70):
@@ -238,4 +246,4 @@ def test_neighbours_and_beliefs_are_mixed_as_written() -> None:
         likely = (0.75 * beliefs[at].double() + 0.25 * shares).log()
         own, likely[labels[at]] = likely[labels[at]].clone(), -torch.inf
         assert abs(float(own - likely.max()) - found[at]) < 1e-5
-    assert field.metadata[b"direction"] == b"larger is easier"
+    assert SCORES_OF_FEATURES["margin_with_neighbours"]["direction"] == "larger is easier"

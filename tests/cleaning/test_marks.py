@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from hardsight.cleaning.marks import Mark, Marks
+from hardsight.cleaning.decisions import Mark, Marks
 
 WHEN = "2026-01-01T00:00:00+00:00"
 
@@ -85,7 +85,7 @@ def test_a_full_disk_leaves_the_file_as_it_was(tmp_path: Path) -> None:
 
 WRITER = """
 import sys
-from hardsight.cleaning.marks import Mark, Marks
+from hardsight.cleaning.decisions import Mark, Marks
 marks = Marks(sys.argv[1])
 for at in range(int(sys.argv[3])):
     one = f"{sys.argv[2]}{at}"

@@ -11,8 +11,7 @@ import pytest
 import torch
 from PIL import Image
 
-from hardsight.cleaning.labelled import Scored
-from hardsight.cleaning.rebuilding import LOG_FILE, WAYS, rebuild, undo
+from hardsight.cleaning.applying import LOG_FILE, WAYS, rebuild, undo
 from hardsight.cleaning.sources import Options, open_source
 from hardsight.datasets.interface import ArrayDataset
 
@@ -45,7 +44,7 @@ def photos(tmp_path: Path) -> Path:
 def apply(photos: Path, files: str, *lines: str) -> Path:
     opened = open_source(photos, Options(judged=False))
     to = photos.parent / "cleaned"
-    rebuild(opened.scored, write_list(photos.parent / "list.csv", *lines), to, images=opened.images, files=files)
+    rebuild(opened, write_list(photos.parent / "list.csv", *lines), to, files=files)
     return to
 
 
@@ -76,7 +75,7 @@ def test_undo_leaves_what_changed_since(photos: Path) -> None:
     # A place that somebody has taken meanwhile is not written over.
     other = photos.parent / "moved"
     opened = open_source(photos, Options(judged=False))
-    rebuild(opened.scored, photos.parent / "list.csv", other, images=opened.images, files="move")
+    rebuild(opened, photos.parent / "list.csv", other, files="move")
     image(photos / "test/ant/1.png", 99)
     assert undo(other) == (7, ["test/ant/1.png"])
 
@@ -97,9 +96,9 @@ def test_tables_get_a_corrected_column(tmp_path: Path, suffix: str) -> None:
     table = pa.table({"id": ["a", "b", "c"], "kind": ["x", "y", "x"], "more": [1, 2, 3]})
     path = tmp_path / f"rows.{suffix}"
     pyarrow.csv.write_csv(table, path) if suffix == "csv" else pq.write_table(table, path)
-    scored = Scored(table.rename_columns(["id", "label", "more"]), None, "rows", path)
+    samples = open_source(path, Options(label="kind", judged=False))
     actions = write_list(tmp_path / "list.csv", "a,x,y,relabel,y", "c,x,y,drop,")
-    done = rebuild(scored, actions, tmp_path / "to", label="kind")
+    done = rebuild(samples, actions, tmp_path / "to")
     found = pyarrow.csv.read_csv(done.written) if suffix == "csv" else pq.read_table(done.written)
     assert found.to_pydict() == {"id": ["a", "b"], "kind": ["x", "y"], "corrected_kind": ["y", "y"], "more": [1, 2]}
     done.written.write_bytes(done.written.read_bytes() + b"\n")
@@ -110,9 +109,9 @@ def test_cifar_gets_its_file_of_peoples_labels(tmp_path: Path) -> None:
     labels = torch.tensor([0, 1, 2, 1])
     pixels = torch.zeros(4, 3, 2, 2, dtype=torch.uint8)
     images = ArrayDataset(images=pixels, labels=labels, name="cifar10", split="train", class_names=tuple("abc"))
-    scored = Scored(pa.table({"id": range(4), "label": labels.numpy()}), list("abc"), "cifar10", None)
+    samples = open_source(images, Options(judged=False))
     actions = write_list(tmp_path / "list.csv", "1,b,a,relabel,a", "2,c,a,drop,")
-    rebuild(scored, actions, tmp_path / "to", images=images)
+    rebuild(samples, actions, tmp_path / "to")
     with np.load(tmp_path / "to" / "CIFAR-10_human.npz") as file:
         assert file["corrected_label"].tolist() == [0, 0, -1, 1]
         assert file["clean_label"].tolist() == labels.tolist()
@@ -124,8 +123,8 @@ def test_places_that_cannot_be(photos: Path) -> None:
     actions = write_list(photos.parent / "list.csv")
     for to in (photos / "inner", photos):
         with pytest.raises(ValueError, match=r"^to must"):
-            rebuild(opened.scored, actions, to, images=opened.images)
+            rebuild(opened, actions, to)
     with pytest.raises(ValueError, match="files"):
-        rebuild(opened.scored, actions, photos.parent / "to", images=opened.images, files="steal")
+        rebuild(opened, actions, photos.parent / "to", files="steal")
     with pytest.raises(FileNotFoundError, match=LOG_FILE):
         undo(photos)

@@ -10,7 +10,7 @@ from pyarrow import csv
 from typer.testing import CliRunner
 
 import hardsight as hs
-from hardsight.cleaning.rows import MOST_CATEGORIES, columns_of_rows, features_of_columns
+from hardsight.cleaning.reading import MOST_CATEGORIES, columns_of_rows, features_of_columns
 from hardsight.cli import app
 
 

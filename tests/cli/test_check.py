@@ -10,7 +10,7 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from hardsight.cli.check import check
+from hardsight.cli.results import check
 
 app = typer.Typer()
 app.command()(check)

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
-from hardsight.cleaning import marks as marks_module
+from hardsight.cleaning import decisions as marks_module
 from hardsight.cleaning import read_actions
 from hardsight.cli import app
 from hardsight.explorer import decisions as decisions_module

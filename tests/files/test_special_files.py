@@ -14,7 +14,7 @@ import torch
 
 from hardsight import cleaning, datasets, models
 from hardsight.alignment.tables import read_joined
-from hardsight.cleaning.reading import read_scored
+from hardsight.cleaning.reading import read_samples
 from hardsight.datasets.cifar import load_human_labels, read_cifar10
 from hardsight.datasets.digits import read_idx
 from hardsight.datasets.folders import read_selection_frequency, text_lines
@@ -51,7 +51,7 @@ DOORS: dict[str, tuple[str, Callable[[Path], Any]]] = {
     "aligned scores, CSV": ("scores.csv", lambda path: read_joined(path, path)),
     "aligned scores, Parquet": ("scores.parquet", lambda path: read_joined(path, path)),
     "list of actions": ("actions.csv", cleaning.read_actions),
-    "audited scores": ("scores.parquet", read_scored),
+    "audited scores": ("scores.parquet", read_samples),
     "detector": ("detector.safetensors", NoiseDetector.load),
     "features, npz": ("features.npz", read_features),
     "features, safetensors": ("features.safetensors", read_features),

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from hardsight import benchmark
 from hardsight.benchmark import Measured, append, cases
-from hardsight.cli.bench import bench
+from hardsight.cli.demo import bench
 
 ROW = Measured("op", "2 x 3", "bfloat16", "ours", 1.0, 0.9, 1.1, 4.0, "a GPU", "2", "3", "3.11", "2026-01-01")
 

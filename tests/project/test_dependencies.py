@@ -15,7 +15,7 @@ SOURCES = {path: path.read_text(encoding="utf-8") for path in sorted((ROOT / "sr
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 IMPORTED_AS = {"scikit-learn": "sklearn", "pillow": "PIL", "faiss-cpu": "faiss"}
 # The first three come with jinja2, transformers and pydantic. Of the others, the sentence that asks for one names it.
-UNDECLARED = {"markupsafe", "huggingface_hub", "pydantic_core", "cleanlab", "torchvision", "umap"}
+UNDECLARED = {"markupsafe", "huggingface_hub", "pydantic_core", "torchvision", "umap"}
 
 
 def modules(requirements: list[str]) -> set[str]:
@@ -67,7 +67,6 @@ def test_the_torch_that_make_installs_may_bring_its_own_triton() -> None:
 # What the sentences may ask for besides the declared: others of the package index, a folder of the repository, names
 # that are put in when it is told.
 ALSO_THERE = {
-    "cleanlab",
     "ray[data]",
     "torchvision",
     "umap-learn",

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 import hardsight as hs
 from hardsight.cleaning import apply_actions, read_actions
-from hardsight.cleaning.action_list import guarded
+from hardsight.cleaning.decisions import guarded
 from hardsight.cli import app
 from hardsight.report import write_report
 

@@ -8,7 +8,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from hardsight.cli.report import report
+from hardsight.cli.results import report
 
 Maker = Callable[..., Path]
 

@@ -20,9 +20,7 @@ import torch
 from torch import nn
 
 from hardsight import training
-from hardsight.cleaning.audit_folder import write_audit
-from hardsight.cleaning.auditing import issues_of
-from hardsight.cleaning.reading import read_scored
+from hardsight.cleaning import audit
 from hardsight.cleaning.sources import output_of
 from hardsight.datasets.augment import Augmentation
 from hardsight.datasets.interface import ArrayDataset
@@ -80,8 +78,7 @@ def sweep(folder: Path) -> None:
 
 def judge(folder: Path) -> None:
     train(folder)
-    scored = read_scored(folder)
-    write_audit(output_of(scored.path), scored, issues_of(scored, None, "auto"))
+    audit(folder).save(output_of(folder), page=False)
 
 
 WORK: dict[str, Callable[[Path], None]] = {"training": train, "adaptation": adapt, "sweep": sweep, "audit": judge}

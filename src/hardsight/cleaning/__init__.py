@@ -7,23 +7,21 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hardsight.cleaning.action_list import ACTIONS, Action, read_actions, write_actions
-    from hardsight.cleaning.advice import Advice, MeasuredLoss
+    from hardsight.cleaning.advice import Advice
     from hardsight.cleaning.applying import Applied, apply_actions
     from hardsight.cleaning.auditing import Audit, advise, audit
-    from hardsight.cleaning.columns import hardness_for
+    from hardsight.cleaning.columns import hardness_by_group, hardness_for
     from hardsight.cleaning.combined import RANK_COMBINATIONS, combined_scores, posterior_doubt
-    from hardsight.cleaning.confident import class_thresholds, confident_class, confident_joint, expected_issues
-    from hardsight.cleaning.correction import (
-        Correction,
-        CorrectionReport,
-        Fitting,
-        correct_labels,
-        correction_report,
-        fitting,
-    )
-    from hardsight.cleaning.estimate import TwoHumps, fit_two_humps
-    from hardsight.cleaning.groups import hardness_by_group
+    from hardsight.cleaning.confident import (
+        TwoHumps,
+        class_thresholds,
+        confident_class,
+        confident_joint,
+        expected_issues,
+        fit_two_humps,
+    )  # fmt: skip
+    from hardsight.cleaning.correction import correct_labels, correction_report, fitting
+    from hardsight.cleaning.decisions import ACTIONS, Action, read_actions, write_actions
     from hardsight.cleaning.issues import LabelIssues, find_label_issues
     from hardsight.cleaning.neighbours import nearest_in_angle
     from hardsight.datasets.samplers import (
@@ -37,27 +35,25 @@ if TYPE_CHECKING:
     from hardsight.losses.metric import Triplets, mine_triplets
 
 __all__ = [
-    "ACTIONS", "RANK_COMBINATIONS", "Action", "Advice", "Applied", "Audit", "ClassBalancedSampler", "Correction",
-    "CorrectionReport", "CurriculumSampler", "EpochSampler", "Fitting", "HardMiningSampler", "ImportanceSampler",
-    "LabelIssues", "MeasuredLoss", "SelfPacedSampler", "Triplets", "TwoHumps", "advise", "apply_actions", "audit",
+    "ACTIONS", "RANK_COMBINATIONS", "Action", "Advice", "Applied", "Audit", "ClassBalancedSampler",
+    "CurriculumSampler", "EpochSampler", "HardMiningSampler", "ImportanceSampler",
+    "LabelIssues", "SelfPacedSampler", "Triplets", "TwoHumps", "advise", "apply_actions", "audit",
     "class_thresholds", "combined_scores", "confident_class", "confident_joint", "correct_labels", "correction_report",
     "expected_issues", "find_label_issues", "fit_two_humps", "fitting", "hardness_by_group", "hardness_for",
     "mine_triplets", "nearest_in_angle", "posterior_doubt", "read_actions", "write_actions",
 ]  # fmt: skip
 
 _HOMES = {
-    "cleaning.action_list": ("ACTIONS", "Action", "read_actions", "write_actions"),
-    "cleaning.advice": ("Advice", "MeasuredLoss"),
+    "cleaning.advice": ("Advice",),
     "cleaning.applying": ("Applied", "apply_actions"),
     "cleaning.auditing": ("Audit", "advise", "audit"),
-    "cleaning.columns": ("hardness_for",),
+    "cleaning.columns": ("hardness_by_group", "hardness_for"),
     "cleaning.combined": ("RANK_COMBINATIONS", "combined_scores", "posterior_doubt"),
-    "cleaning.confident": ("class_thresholds", "confident_class", "confident_joint", "expected_issues"),
-    "cleaning.correction": (
-        "Correction", "CorrectionReport", "Fitting", "correct_labels", "correction_report", "fitting",
+    "cleaning.confident": (
+        "TwoHumps", "class_thresholds", "confident_class", "confident_joint", "expected_issues", "fit_two_humps",
     ),
-    "cleaning.estimate": ("TwoHumps", "fit_two_humps"),
-    "cleaning.groups": ("hardness_by_group",),
+    "cleaning.correction": ("correct_labels", "correction_report", "fitting"),
+    "cleaning.decisions": ("ACTIONS", "Action", "read_actions", "write_actions"),
     "cleaning.issues": ("LabelIssues", "find_label_issues"),
     "cleaning.neighbours": ("nearest_in_angle",),
     "datasets.samplers": (

@@ -5,7 +5,7 @@ Losses and recalls come from `advice.json`, a table made from the studies' rows;
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
@@ -36,27 +36,6 @@ _FEWEST = 20
 
 
 @dataclass(frozen=True)
-class MeasuredLoss:
-    """A loss as a study measured it beside CE: last test accuracy, and the paired gain with 95 % over seeds.
-
-    `loss` is what `[loss]` in a configuration takes; `memorised` whether CE memorised there, None without noise.
-    """
-
-    study: str
-    data: str
-    kind: str
-    rate: float
-    memorised: bool | None
-    loss: Mapping[str, Any]
-    seeds: int
-    accuracy: float
-    plain: float
-    gain: float
-    low: float
-    high: float
-
-
-@dataclass(frozen=True)
 class Advice:
     """Numbers and choices; printed, a short summary.
 
@@ -64,8 +43,9 @@ class Advice:
     `kind` is none, uniform, pairs, outside or unknown; `concentration` lies between 0 (uniform) and 1 (each class is
     mistaken for one other), None where too little is known. `memorised` is None where the record cannot say; `fitted`
     is the share of suspects that the trained model agrees with. `losses` are the rows measured in the nearest
-    conditions, surest gain first. `review` holds pairs of a share of the wrong labels and the number of labels, most
-    suspicious first, among which it is expected; `review_by` says whether by the posterior or as measured.
+    conditions, surest gain first: last test accuracy, that of CE (`plain`), the paired gain with 95 % over seeds, and
+    what `[loss]` in a configuration takes. `review` holds pairs of a share of the wrong labels and the number of
+    labels, most suspicious first, among which it is expected; `review_by` says whether by the posterior or as measured.
     """
 
     samples: int
@@ -81,19 +61,20 @@ class Advice:
     fitted: float | None
     train_accuracy: float | None
     test_accuracy: float | None
-    losses: tuple[MeasuredLoss, ...]
+    losses: tuple[Mapping[str, Any], ...]
     review: tuple[tuple[float, int], ...]
     review_by: str
 
     @property
-    def best(self) -> MeasuredLoss | None:
+    def best(self) -> Mapping[str, Any] | None:
         """The loss whose gain is surest; None where none was surely better than CE."""
-        return self.losses[0] if self.losses and self.losses[0].low > 0 else None
+        return self.losses[0] if self.losses and self.losses[0]["low"] > 0 else None
 
     @property
     def loss(self) -> Mapping[str, Any]:
         """What `[loss]` in a configuration takes."""
-        return {"name": "cross_entropy"} if self.best is None else self.best.loss
+        found: Mapping[str, Any] = {"name": "cross_entropy"} if self.best is None else self.best["loss"]
+        return found
 
     def facts(self) -> dict[str, Any]:
         """All of it as plain values, with the chosen loss."""
@@ -125,12 +106,13 @@ class Advice:
         best = self.best
         if best is None:
             return "cross_entropy; " + ("none was surely better where measured" if self.losses else "nothing measured")
-        options = ", ".join(f"{name} {value}" for name, value in best.loss.get("options", {}).items())
-        named = best.loss["name"] + (f" ({options})" if options else "")
-        gain, low, high = (100 * value for value in (best.gain, best.low, best.high))
+        options = ", ".join(f"{name} {value}" for name, value in self.loss.get("options", {}).items())
+        named = self.loss["name"] + (f" ({options})" if options else "")
+        gain, low, high = (100 * best[name] for name in ("gain", "low", "high"))
+        where = f"{best['data']}, {best['kind']}, noise of {best['rate']:.0%} ({best['study']})"
         return (
-            f"{named}; gained {gain:.1f} points of final test accuracy on CE's {best.plain:.1%} (95 % {low:.1f} to "
-            f"{high:.1f} over {best.seeds} seeds): {best.data}, {best.kind}, noise of {best.rate:.0%} ({best.study})"
+            f"{named}; gained {gain:.1f} points of final test accuracy on CE's {best['plain']:.1%} (95 % {low:.1f} to "
+            f"{high:.1f} over {best['seeds']} seeds): {where}"
         )
 
     def __repr__(self) -> str:
@@ -146,38 +128,28 @@ def measured() -> Mapping[str, Any]:
 
 def advise_folder(folder: Path | str) -> Advice:
     """Advice on the folder of an audit, from its files alone."""
-    details = read_run(folder) or {}
     with reading(Path(folder) / AUDIT_FILE, "an audit with findings"):
-        results = details["results"]
-        issues, counts = results["label_issues"], results["findings"]["kinds"]["mislabelled"]
-        table, of = read_table(Path(folder) / TABLE_FILE), issues.get("of")
-        numbers = [int(one) for one in (issues["estimated"], counts["low"], counts["high"])]
-        if min(numbers) < 0 or numbers[0] > table.num_rows:
-            raise ValueError("counts")
-        scores = [str(one) for one in issues["ranked_by"]]
-        source = Path(str(details["config"]["source"]))
-        estimated, low, high = numbers
-        return advice_on(table, of, estimated, low, high, str(issues["estimate"]), scores, source)
+        details = read_run(folder) or {}
+        results, source = details["results"], str(details["config"]["source"])
+        return advice_on(read_table(Path(folder) / TABLE_FILE), results, Path(source))
 
 
-def advice_on(
-    table: pa.Table,
-    of: int | None,
-    estimated: int,
-    low: int,
-    high: int,
-    estimate: str,
-    scores: Sequence[str],
-    source: Path | None,
-) -> Advice:
-    """Advice on a ranked table, most suspicious first; `of` samples were looked at, where it holds only the first."""
+def advice_on(table: pa.Table, results: Mapping[str, Any], source: Path) -> Advice:
+    """Advice on the table of an audit, most suspicious first, with the `results` and the source of `audit.json`."""
+    issues, counts = results["label_issues"], results["findings"]["kinds"]["mislabelled"]
+    samples, estimate = table.num_rows, str(issues["estimate"])
+    estimated, low, high = (int(one) for one in (issues["estimated"], counts["low"], counts["high"]))
+    if min(estimated, low, high) < 0 or estimated > samples:
+        raise ValueError("counts must lie between 0 and the samples")
     require_column(table, "label")
-    if not table.num_rows:
+    if not samples:
         raise ValueError("table must have at least one row; it has none")
-    samples, suspects = of or table.num_rows, table.slice(0, estimated)
+    suspects = table.slice(0, estimated)
     outside = _outside(table)
-    concentration, pairs, count = _concentration(suspects)
-    kind = noise_kind(concentration, pairs)
+    (concentration, error), pairs, count = _concentration(suspects)
+    kind = "uniform" if concentration <= _PAIRS else "pairs"
+    if pairs < _FEWEST or math.isnan(concentration) or abs(concentration - _PAIRS) < 2 * error:
+        kind = "unknown"
     memory = _memory(table, suspects, estimate, source)
     # A training that memorised its labels has nothing against them.
     hidden = memory["memorised"] and estimate != "confident_joint"
@@ -185,14 +157,12 @@ def advice_on(
         kind = "none"
     if outside is not None and outside.sum() >= _FEWEST and outside.sum() > (~outside[:estimated]).sum():
         kind = "outside"
-    share = estimated / samples
-    classes = max(2, len(pc.unique(table["label"])))
-    spread = 0.0 if math.isnan(concentration[0]) else max(0.0, concentration[0])
-    alike = (1 + spread * (classes - 2)) / (classes - 1)
-    review, by = _review(table if of is None else None, estimated, share, estimate, scores, kind, alike)
+    share, classes = estimated / samples, max(2, len(pc.unique(table["label"])))
+    known = None if math.isnan(concentration) else concentration
+    alike = (1 + max(0.0, known or 0.0) * (classes - 2)) / (classes - 1)
+    review, by = _review(table, estimated, estimate, "el2n_mean" in issues["ranked_by"], kind, alike)
     losses = nearest_losses(kind, share, memory["memorised"])
-    return Advice(samples, estimated, low, high, estimate, kind,
-                  None if math.isnan(concentration[0]) else concentration[0], count,
+    return Advice(samples, estimated, low, high, estimate, kind, known, count,
                   None if outside is None else int(outside.sum()), **memory, losses=losses, review=review,
                   review_by=by)  # fmt: skip
 
@@ -219,32 +189,21 @@ def _concentration(suspects: pa.Table) -> tuple[tuple[float, float], int, int]:
     return (float((share - uniform) / (1 - uniform)), float(error / (1 - uniform))), int(pairs), len(apart)
 
 
-def noise_kind(concentration: tuple[float, float], pairs: int) -> str:
-    """Uniform or between pairs, where the concentration with its error says so."""
-    value, error = concentration
-    if pairs < _FEWEST or math.isnan(value) or abs(value - _PAIRS) < 2 * error:
-        return "unknown"
-    return "pairs" if value > _PAIRS else "uniform"
-
-
 def _outside(table: pa.Table) -> np.ndarray | None:
     """Who is an outlier whose neighbours carry other labels; None where nobody looked, as without features."""
     if not {"kinds", "neighbours", "neighbour_disagreement"} <= set(table.column_names):
         return None
-    column = table.column("kinds").combine_chunks()
-    found = np.zeros(table.num_rows, bool)
-    found[pc.list_parent_indices(column).to_numpy()[pc.equal(pc.list_flatten(column), "outlier").to_numpy(False)]] = (
-        True
-    )
-    found &= table.column("neighbour_disagreement").to_numpy() >= 0.5
-    return found
+    kinds = table.column("kinds").combine_chunks()
+    outliers = pc.list_parent_indices(kinds).filter(pc.equal(pc.list_flatten(kinds), "outlier"))
+    found: np.ndarray = table.column("neighbour_disagreement").to_numpy() >= 0.5
+    return found & np.isin(np.arange(len(found)), outliers.to_numpy())
 
 
-def _memory(table: pa.Table, suspects: pa.Table, estimate: str, source: Path | None) -> dict[str, Any]:
+def _memory(table: pa.Table, suspects: pa.Table, estimate: str, source: Path) -> dict[str, Any]:
     """Whether the trained model fits what is suspected, from the samples and the epochs of a training's record."""
     found: dict[str, Any] = dict.fromkeys(("memorised", "fitted", "train_accuracy", "test_accuracy"))
-    folder = source.parent if source is not None and source.name == SAMPLES_FILE else source
-    if folder is None or not (folder / RUN_FILE).is_file() or not (folder / "epochs.parquet").is_file():
+    folder = source.parent if source.name == SAMPLES_FILE else source
+    if not (folder / RUN_FILE).is_file() or not (folder / "epochs.parquet").is_file():
         return found
     epochs = read_table(folder / "epochs.parquet")
     for name in ("train_accuracy", "test_accuracy"):
@@ -261,39 +220,33 @@ def _memory(table: pa.Table, suspects: pa.Table, estimate: str, source: Path | N
     return found
 
 
-def nearest_losses(kind: str, share: float, memorised: bool | None) -> tuple[MeasuredLoss, ...]:
+def nearest_losses(kind: str, share: float, memorised: bool | None) -> tuple[Mapping[str, Any], ...]:
     """The rows measured at the nearest rate in these conditions, the surest gain first."""
-    rows = [MeasuredLoss(**row) for row in measured()["losses"]]
-    if kind == "none":
-        rows = [row for row in rows if row.rate == 0]
-    else:
-        rows = [row for row in rows if row.rate > 0 and kind in (row.kind, "unknown")]
-        rows = [row for row in rows if memorised is None or row.memorised == memorised]
-    nearest = min((abs(row.rate - share) for row in rows), default=0.0)
-    kept = [row for row in rows if abs(row.rate - share) <= nearest + _SAME_RATE]
-    return tuple(sorted(kept, key=lambda row: -row.low))
+    rows = [row for row in measured()["losses"] if (row["rate"] == 0) == (kind == "none")]
+    if kind != "none":
+        rows = [row for row in rows if kind in (row["kind"], "unknown") and memorised in (None, row["memorised"])]
+    nearest = min((abs(row["rate"] - share) for row in rows), default=0.0)
+    kept = [row for row in rows if abs(row["rate"] - share) <= nearest + _SAME_RATE]
+    return tuple(sorted(kept, key=lambda row: -row["low"]))
 
 
 def _review(
-    table: pa.Table | None, estimated: int, share: float, estimate: str, scores: Sequence[str], kind: str, alike: float
+    table: pa.Table, estimated: int, estimate: str, recorded: bool, kind: str, alike: float
 ) -> tuple[tuple[tuple[float, int], ...], str]:
     """How many labels to look at: by the posterior of models that did not see the sample, else as studies measured."""
-    if not estimated:
-        return (), ""
-    if table is not None and estimate == "confident_joint" and "confidence" in table.column_names:
+    share = estimated / table.num_rows
+    if estimated and estimate == "confident_joint" and "confidence" in table.column_names:
         confidence = table.column("confidence").cast(pa.float64()).to_numpy()
         found = np.cumsum(posterior(confidence, share, alike))
         counts = [max(1, round(part * estimated)) for part in _PARTS]
         expected = [min(1.0, round(float(found[count - 1]) / estimated, 4)) for count in counts]
         return tuple(zip(expected, counts, strict=True)), "expected by the posterior"
     rows = [row for row in measured()["review"] if kind in (row["kind"], "unknown")]
-    if not rows or "el2n_mean" not in scores:
+    if not estimated or not rows or not recorded:
         return (), ""
     nearest = min(rows, key=lambda row: abs(row["rate"] - share))
-    said = (
-        f"measured by {nearest['study']}: {nearest['kind']} noise of {nearest['rate']:.0%}, seeds: {nearest['seeds']}"
-    )
-    return ((nearest["recall"], estimated),), said
+    about = f"{nearest['kind']} noise of {nearest['rate']:.0%}, seeds: {nearest['seeds']}"
+    return ((nearest["recall"], estimated),), f"measured by {nearest['study']}: {about}"
 
 
 def posterior(confidence: np.ndarray, rate: float, alike: float) -> np.ndarray:

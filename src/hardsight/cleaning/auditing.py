@@ -13,19 +13,21 @@ import torch
 from torch import Tensor
 
 from hardsight.cleaning.advice import Advice, advice_on, advise_folder
-from hardsight.cleaning.audit_folder import audited_table, export, write_audit
+from hardsight.cleaning.applying import Rebuilt, rebuild
+from hardsight.cleaning.audit_output import as_html, as_text, audited_table, details_of, export, write_audit
 from hardsight.cleaning.confident import with_scores
 from hardsight.cleaning.issues import LabelIssues, find_label_issues
-from hardsight.cleaning.kinds import Findings, find
-from hardsight.cleaning.labelled import Labelled, Scored
-from hardsight.cleaning.reading import read_scored
-from hardsight.cleaning.rebuilding import Rebuilt, rebuild
-from hardsight.cleaning.sources import Opened, Options, open_source
-from hardsight.cleaning.summary import as_html, as_text
-from hardsight.cleaning.surroundings import margin_with_neighbours, surroundings
+from hardsight.cleaning.kinds import Count, Findings, find
+from hardsight.cleaning.neighbours import SCORES_OF_FEATURES, Surroundings, margin_with_neighbours, surroundings
+from hardsight.cleaning.reading import read_samples
+from hardsight.cleaning.samples import Labelled, Samples
+from hardsight.cleaning.sharded import find_issues_of_shards
+from hardsight.cleaning.sources import Options, open_source
 from hardsight.engines.images import thumbnails
+from hardsight.files.shards import is_sharded
 from hardsight.hardness import SCORES
 from hardsight.heads import fit_head, record_head
+from hardsight.heads.fitting import check_no_class_alone
 from hardsight.records import AUDIT_FILE, check_ids, read_table, require_column, write_table
 
 THUMBNAILS_FILE = "thumbnails.parquet"
@@ -36,14 +38,14 @@ class Audit:
     """What was found: `issues` as `find_label_issues` gives them, and `left_out`, id and reason of samples not judged.
 
     Printed, it is a summary with the ten most suspicious samples; in a notebook with their pictures or texts. `opened`
-    is what was audited, whole.
+    is what was audited, whole; `scored` are the samples that were judged, with their scores.
     """
 
-    scored: Scored
+    opened: Samples
+    scored: Samples
     issues: LabelIssues
-    left_out: pa.Table
     findings: Findings
-    opened: Opened
+    left_out: pa.Table
 
     @property
     def table(self) -> pa.Table:
@@ -59,12 +61,12 @@ class Audit:
     def save(self, folder: Path | str, *, page: bool = True) -> Path:
         """Write what `hardsight audit` writes: table.parquet, actions.csv, audit.json, and report.html.
 
-        The page is left out where matplotlib or jinja2 is not installed. `hardsight audit FOLDER --apply
-        FOLDER/actions.csv` then gives the labels as the edited list says.
+        The page is left out of score shards, and where matplotlib or jinja2 is not installed. `hardsight audit FOLDER
+        --apply FOLDER/actions.csv` then gives the labels as the edited list says.
         """
         folder = Path(folder)
-        write_audit(folder, self.scored, self.issues, self.findings, left_out=self.left_out)
-        if page and all(importlib.util.find_spec(name) for name in ("jinja2", "matplotlib")):
+        write_audit(self, folder)
+        if page and self.issues.of is None and all(importlib.util.find_spec(name) for name in ("jinja2", "matplotlib")):
             from hardsight.report import samples_shown, write_report
 
             recorded = None if self.scored.path is None else self.scored.path / THUMBNAILS_FILE
@@ -77,8 +79,7 @@ class Audit:
 
     def apply(self, actions: Path | str, to: Path | str, *, files: str = "link") -> Rebuilt:
         """Apply an edited list, and write the data as it is then: `hardsight.cleaning.rebuild`."""
-        opened = self.opened
-        return rebuild(opened.scored, actions, to, images=opened.images, label=opened.label, files=files)
+        return rebuild(self.opened, actions, to, files=files)
 
     def export(self, folder: Path | str, form: str) -> Path:
         """Write the table as another tool opens it: fiftyone, spotlight or label-studio."""
@@ -119,10 +120,11 @@ def audit(
 
     `source` is a table that speaks Arrow (pandas, polars, pyarrow), whose columns `label`, `features`, `probabilities`,
     `text`, `groups` and `show` name; a folder of images or a data set by name (`layout`, `split`: `hardsight data
-    list`); a table of scores; or the path of one of these, of an .npz or safetensors file, or of a run's record. It is
-    left out where `labels` come beside `features` or `probabilities` (tensors, arrays, `numpy.memmap`). Labels are text
-    or whole numbers; text beside probabilities is numbered in the order of `class_names`, else sorted. `features` may
-    also name several columns of a table, or "all": numbers are brought to one scale, categories get a column each.
+    list`); a table of scores; or the path of one of these, of an .npz or safetensors file, of a run's record, or of
+    score shards (their most suspicious samples). It is left out where `labels` come beside `features` or
+    `probabilities` (tensors, arrays, `numpy.memmap`). Labels are text or whole numbers; text beside probabilities is
+    numbered in the order of `class_names`, else sorted. `features` may also name several columns of a table, or "all":
+    numbers are brought to one scale, categories get a column each.
 
     `backbone` turns images (in its own `size`, or that one) or the column `text` into features: `timm:NAME@FILE`,
     `hf:FOLDER`, `package:NAME`; nothing is downloaded. `cache`, a folder, keeps them for the next time.
@@ -148,103 +150,82 @@ def audit(
 
 
 def of_opened(
-    opened: Opened, score: str | Sequence[str] | None = None, estimate: str = "auto", **fitting: Any
+    opened: Samples, score: str | Sequence[str] | None = None, estimate: str = "auto", **fitting: Any
 ) -> Audit:
     """The audit of what was opened; `fitting` goes to `fit_head`."""
-    if isinstance(opened.given, Scored):
-        return _of_scores(opened, opened.given, score, estimate)
-    found = _of_labelled(opened, opened.given, score, estimate, **fitting)
-    if not opened.unusable:
-        return found
-    # Images that could not be read have no features, or no row at all; either way the reason is the image's.
-    listed = {row["id"]: row["reason"] for row in found.left_out.to_pylist()} | dict(opened.unusable)
-    ids = pa.array(list(listed), found.left_out.schema.field("id").type)
-    return replace(found, left_out=pa.table({"id": ids, "reason": pa.array(list(listed.values()), pa.string())}))
-
-
-def _of_scores(opened: Opened, scored: Scored, score: str | Sequence[str] | None, estimate: str) -> Audit:
-    """The audit of a table that has scores."""
-    issues, findings = find(scored, issues_of(scored, score, estimate))
-    ids = scored.table.column("id").filter(scored.table.column("label").is_null())
-    left_out = pa.table({"id": ids, "reason": pa.array(["no label"] * len(ids), pa.string())})
-    return Audit(scored, issues, left_out, findings, opened)
-
-
-def issues_of(scored: Scored, score: str | Sequence[str] | None = None, estimate: str = "auto") -> LabelIssues:
-    """`find_label_issues` of a table of scores; class names are used where the labels are numbers that they name."""
+    if isinstance(opened, Labelled):
+        return _of_labelled(opened, score, estimate, **fitting)
+    if opened.path is not None and is_sharded(opened.path):
+        scored, issues = find_issues_of_shards(opened.path, score, estimate)
+        counted = Findings(counts={"mislabelled": Count(issues.estimated)})
+        return Audit(opened, scored, issues, counted, pa.table({"id": [], "reason": []}))
     for column in ("id", "label"):
-        require_column(scored.table, column)
-    check_ids(scored.table.column("id"))
-    names = scored.class_names if pa.types.is_integer(scored.table.schema.field("label").type) else None
-    return find_label_issues(scored.table, score, class_names=names, estimate=estimate)
+        require_column(opened.table, column)
+    ids, label = opened.table.column("id"), opened.table.column("label")
+    check_ids(ids)
+    # Names are of classes as numbers.
+    names = opened.class_names if pa.types.is_integer(label.type) else None
+    issues, findings = find(opened, find_label_issues(opened.table, score, class_names=names, estimate=estimate))
+    left_out = pa.table({"id": ids.filter(label.is_null()), "reason": pa.repeat("no label", label.null_count)})
+    return Audit(opened, opened, issues, findings, left_out)
 
 
-def _of_labelled(
-    opened: Opened,
-    given: Labelled,
-    score: str | Sequence[str] | None,
-    estimate: str,
-    *,
-    folds: int = 5,
-    estimator: Any = None,
-    seed: int = 0,
-) -> Audit:
+def _of_labelled(opened: Labelled, score: str | Sequence[str] | None, estimate: str, **fitting: Any) -> Audit:
     """The audit of labels beside features or probabilities."""
-    kept, left_out = given.judged()
+    kept, left_out = opened.judged()
+    table, beliefs, around, notes = _evidence(kept, **fitting)
+    names = kept.class_names
+    issues = find_label_issues(table, score, class_names=names, probabilities=beliefs, estimate=estimate)
+    # Where numbers stand for classes that were given as text, these are their names.
+    scored = Samples(table=table, class_names=names or [str(one) for one in kept.classes.to_pylist()],
+                     name=opened.name, path=opened.path)  # fmt: skip
+    issues, findings = find(scored, issues, beliefs=beliefs, around=around, notes=notes)
+    if names is None:
+        issues = replace(issues, table=_with_classes(issues.table, kept.classes))
+        scored = replace(scored, table=_with_classes(table, kept.classes), class_names=None)
+    if opened.unusable:
+        # Images that could not be read have no features, or no row at all; either way the reason is the image's.
+        listed = {row["id"]: row["reason"] for row in left_out.to_pylist()} | dict(opened.unusable)
+        left_out = pa.table({"id": list(listed), "reason": list(listed.values())}, left_out.schema)
+    return Audit(opened, scored, issues, findings, left_out)
+
+
+def _evidence(
+    kept: Labelled, *, folds: int = 5, estimator: Any = None, seed: int = 0
+) -> tuple[pa.Table, Tensor, Surroundings | None, tuple[str, ...]]:
+    """The table with all scores, what is believed, what features say; or why they say nothing."""
     labels, classes = torch.from_numpy(kept.codes), len(kept.classes)
-    table = kept.table.set_column(1, "label", pa.array(kept.codes))
+    table, head = kept.table.set_column(1, "label", pa.array(kept.codes)), None
     if "predicted" in table.column_names:
         at = table.column_names.index("predicted")
         table = table.set_column(at, "predicted", pc.index_in(table.column(at), kept.classes).cast(pa.int64()))
-    head, around = None, None
-    notes: tuple[str, ...] = ()
     if kept.probabilities is None:
-        _check_classes(kept)
+        check_no_class_alone(labels, kept.classes.to_pylist())
         head = fit_head(kept.features, labels, folds, groups=kept.groups, num_classes=classes, estimator=estimator,
                         seed=seed)  # fmt: skip
-    given_beliefs = kept.probabilities if head is None else head.probabilities()
-    beliefs = given_beliefs if isinstance(given_beliefs, Tensor) else torch.from_numpy(np.array(given_beliefs))
+    given = kept.probabilities if head is None else head.probabilities()
+    beliefs = given if isinstance(given, Tensor) else torch.from_numpy(np.array(given))
     table = with_scores(table, beliefs)
     if head is not None and head.weight is not None:
         wanted = [one for one in ("avh", "angular_margin") if one not in table.column_names]
         for one, values in head.score(wanted).items() if wanted else ():
             field = pa.field(one, pa.float64(), metadata=SCORES[one].describe(classes))
             table = table.append_column(field, pa.array(values.double().numpy()))
-    if kept.features is not None and len(labels) > 1:
-        try:
-            around = surroundings(kept.features, labels, kept.groups)
-        except ImportError as missing:
-            # Of very many samples they need a library that may be absent.
-            notes = (f"neighbours, near duplicates and outliers were not looked for: {missing}",)
-    if around is not None:
-        # A network that saw all samples would have learned a sample's label from others of its group.
-        recorded = head is not None and estimator is None and kept.groups is None
-        said = beliefs
-        if recorded:
-            said = (2 * record_head(kept.features, labels, num_classes=classes, seed=seed) + beliefs) / 3
-        for field, numbers in (*around.scores.items(), margin_with_neighbours(around, said, labels)):
-            table = table.append_column(field, pa.array(numbers))
-    names = kept.class_names
-    issues = find_label_issues(table, score, class_names=names, probabilities=beliefs, estimate=estimate)
-    # Where numbers stand for classes that were given as text, these are their names.
-    scored = Scored(table, names or [str(one) for one in kept.classes.to_pylist()], opened.name, opened.path)
-    issues, findings = find(scored, issues, beliefs=beliefs, around=around, notes=notes)
-    if names is None:
-        issues = replace(issues, table=_with_classes(issues.table, kept.classes))
-        scored = Scored(_with_classes(table, kept.classes), None, opened.name, opened.path)
-    return Audit(scored, issues, left_out, findings, opened)
-
-
-def _check_classes(given: Labelled) -> None:
-    """A class with a single sample has none to learn from when that one is judged."""
-    counts = np.bincount(given.codes, minlength=len(given.classes))
-    alone = np.flatnonzero(counts == 1)
-    if len(alone):
-        raise ValueError(
-            "every class must have at least 2 samples, one to learn from when the other is judged; "
-            f"{given.classes[int(alone[0])].as_py()!r} has 1 (classes with one sample: {len(alone)}): leave it out or "
-            "join it to another"
-        )
+    if kept.features is None or len(labels) < 2:
+        return table, beliefs, None, ()
+    try:
+        around = surroundings(kept.features, labels, kept.groups)
+    except ImportError as missing:
+        # Of very many samples they need a library that may be absent.
+        return table, beliefs, None, (f"neighbours, near duplicates and outliers were not looked for: {missing}",)
+    said = beliefs
+    # A network that saw all samples would have learned a sample's label from others of its group.
+    if head is not None and estimator is None and kept.groups is None:
+        said = (2 * record_head(kept.features, labels, num_classes=classes, seed=seed) + beliefs) / 3
+    scores = around.scores | {"margin_with_neighbours": margin_with_neighbours(around, said, labels)}
+    for name, numbers in scores.items():
+        table = table.append_column(pa.field(name, pa.float64(), metadata=SCORES_OF_FEATURES[name]), pa.array(numbers))
+    return table, beliefs, around, ()
 
 
 def _with_classes(table: pa.Table, classes: pa.Array) -> pa.Table:
@@ -264,8 +245,8 @@ def advise(source: Path | str | Audit) -> Advice:
     if not isinstance(source, Audit):
         if (Path(source) / AUDIT_FILE).is_file():
             return advise_folder(source)
-        scored = read_scored(source)
-        source = _of_scores(Opened(scored, scored.name, scored.path), scored, None, "auto")
-    issues, counted = source.issues, source.findings.counts["mislabelled"]
-    return advice_on(source.table, issues.of, issues.estimated, counted.low or 0, counted.high or 0, issues.estimate,
-                     issues.scores, source.scored.path)  # fmt: skip
+        source = of_opened(read_samples(source))
+    if source.issues.of is not None:
+        raise ValueError("source must be audited whole for advice; of score shards only the most suspicious are listed")
+    scored = source.scored
+    return advice_on(source.table, details_of(source)["results"], scored.path or Path(scored.name))

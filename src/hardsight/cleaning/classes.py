@@ -1,6 +1,5 @@
 """What is the matter with classes: confused pairs, small classes, classes that look like one or like several."""
 
-import math
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -10,7 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from hardsight.cleaning.estimate import fit_two_humps
+from hardsight.cleaning.confident import fit_two_humps
 from hardsight.geometry import directions, widen
 
 # Pairs of labels and expected classes that are listed.
@@ -72,10 +71,8 @@ def alike(
     members = _members(labels.numpy(), classes)
     found = []
     for one, other in pairs.tolist():
-        logarithms = [
-            beliefs[members[label]][:, [one, other]].double().clamp(min=1e-12).log() for label in (one, other)
-        ]
-        auroc, low, high = _auroc(*((own[:, 0] - own[:, 1]).numpy() for own in logarithms))
+        own = [beliefs[members[label]][:, [one, other]].double().clamp(min=1e-12).log() for label in (one, other)]
+        auroc, low, high = _auroc(*((ahead[:, 0] - ahead[:, 1]).numpy() for ahead in own))
         if auroc < _APART:
             found.append({"labels": [names[one], names[other]], "auroc": auroc, "low": low, "high": high})
     return sorted(found, key=lambda pair: pair["auroc"])
@@ -136,8 +133,7 @@ def _auroc(higher: np.ndarray, lower: np.ndarray) -> tuple[float, float, float]:
 
 def wilson(count: int, samples: int) -> tuple[float, float]:
     """The 95 % interval of a share by Wilson's score."""
-    share, spread = count / samples, _NORMAL**2 / samples
-    middle = share + spread / 2
-    half = _NORMAL * math.sqrt(share * (1 - share) / samples + spread / (4 * samples))
-    # What rounding adds must not cut off a share that was seen.
-    return min(share, max(0.0, (middle - half) / (1 + spread))), max(share, min(1.0, (middle + half) / (1 + spread)))
+    from scipy.stats import binomtest
+
+    found = binomtest(count, samples).proportion_ci(method="wilson")
+    return float(found.low), float(found.high)

@@ -1,10 +1,11 @@
-"""Reads score tables: which columns are scores, which way they point, their values turned so that larger is harder."""
+"""Reads score tables: which columns are scores, their values turned so that larger is harder, ranks, means by group."""
 
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import torch
 from torch import Tensor
 
@@ -13,6 +14,8 @@ from hardsight.records import is_shown, require_column
 
 # What samplers, issues and slices treat as facts about a sample, never as a score of it.
 FACTS = frozenset({"id", "label", "predicted", "expected", "clean_label", "split", "suspicion", "rank"})
+# Resamples of a group's mean; values of one block of them: 2**18 indices are 2 MiB, which a core's cache holds.
+_RESAMPLES, _BLOCK = 1000, 2**18
 
 
 def direction_of(field: pa.Field) -> bool | None:
@@ -25,14 +28,8 @@ def direction_of(field: pa.Field) -> bool | None:
 
 def score_names(table: pa.Table) -> list[str]:
     """The columns that are scores with a known direction, in the table's order."""
-    return [
-        field.name
-        for field in table.schema
-        if field.name not in FACTS
-        and _is_number(field.type)
-        and not is_shown(field)
-        and direction_of(field) is not None
-    ]
+    numbers = [field for field in table.schema if field.name not in FACTS and is_number(field.type)]
+    return [field.name for field in numbers if not is_shown(field) and direction_of(field) is not None]
 
 
 def title_of(field: pa.Field) -> str:
@@ -45,7 +42,7 @@ def hardness_values(table: pa.Table, name: str) -> np.ndarray:
     """A score column as float64, its sign turned so that larger is harder; what is null is NaN."""
     require_column(table, name)
     field = table.schema.field(name)
-    if not _is_number(field.type):
+    if not is_number(field.type):
         raise TypeError(f"score must name a column of numbers; {name!r} holds {field.type}")
     harder = direction_of(field)
     if harder is None:
@@ -79,16 +76,35 @@ def labels_of(table: pa.Table, name: str = "label") -> np.ndarray:
     column = table.column(name)
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
-    if not (
-        pa.types.is_integer(column.type) or pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
-    ):
+    text = pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
+    if not text and not pa.types.is_integer(column.type):
         raise TypeError(f"column {name!r} must hold classes as integers or text; it holds {column.type}")
     if column.null_count:
         raise ValueError(
             f"column {name!r} must be filled, one class for each sample; {column.null_count} of {len(column)} are null"
         )
-    values: np.ndarray = column.to_numpy()
-    return values
+    return np.asarray(column.to_numpy())
+
+
+def matrix_of(column: pa.ChunkedArray, name: str) -> np.ndarray:
+    """The lists as rows, copied once and in the precision they have; a missing list, or number, becomes NaN."""
+    kind = column.type
+    if not (pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)):
+        raise TypeError(f"column {name!r} must hold a list of numbers for each sample; it holds {kind}")
+    if not is_number(kind.value_type):
+        raise TypeError(f"column {name!r} must hold lists of numbers; it holds {kind}")
+    lengths = pc.unique(pc.list_value_length(column)).drop_null().to_pylist()
+    if len(lengths) != 1 or not lengths[0]:
+        raise ValueError(f"column {name!r} must hold one list for each sample, all of one length")
+    narrow = kind.value_type in (pa.float16(), pa.float32())
+    matrix = np.full((len(column), lengths[0]), np.nan, np.float32 if narrow else np.float64)
+    start = 0
+    for chunk in column.chunks:
+        filled = start + np.flatnonzero(chunk.is_valid().to_numpy(zero_copy_only=False))
+        rows = chunk.drop_null().flatten().to_numpy(zero_copy_only=False).reshape(len(filled), lengths[0])
+        matrix[slice(start, start + len(chunk)) if len(filled) == len(chunk) else filled] = rows
+        start += len(chunk)
+    return matrix
 
 
 def require_rows(table: pa.Table) -> None:
@@ -112,10 +128,7 @@ def share_below(values: np.ndarray) -> np.ndarray:
     share = np.full(len(values), np.nan)
     known = ~np.isnan(values)
     count = int(known.sum())
-    if count == 1:
-        share[known] = 0.5
-    elif count:
-        share[known] = (rankdata(values[known]) - 1) / (count - 1)
+    share[known] = (rankdata(values[known]) - 1) / (count - 1) if count > 1 else 0.5
     return share
 
 
@@ -138,6 +151,69 @@ def rank_average(columns: Sequence[np.ndarray]) -> np.ndarray:
     return np.where(counted > 0, total / np.maximum(counted, 1), np.nan)
 
 
-def _is_number(kind: pa.DataType) -> bool:
+def hardness_by_group(table: pa.Table, score: str, by: str = "label", *, generator: torch.Generator) -> pa.Table:
+    """Mean of a score in each group of the column `by`, with its 95 % bootstrap interval; hardest group first.
+
+    Columns: group, count, missing (samples without the score), mean, low, high (the interval's ends), difference
+    (mean of the group minus mean of all others). Means are of the score as it stands in the table; the order is by
+    hardness. Fewer than 2 samples have no interval, and without others there is no difference: null. Infinite scores,
+    which have no mean, are rejected. The order of the table's rows does not matter.
+    """
+    require_rows(table)
+    require_column(table, by)
+    kind = table.schema.field(by).type
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    if pa.types.is_nested(kind):
+        raise TypeError(f"by must name a column of single values; {by!r} holds {kind}")
+    hardness = hardness_values(table, score)
+    infinite = int(np.isinf(hardness).sum())
+    if infinite:
+        raise ValueError(
+            f"score must be finite or missing where means are taken; {score!r} is infinite for {infinite} of "
+            f"{len(hardness)} samples"
+        )
+    sign = 1.0 if direction_of(table.schema.field(score)) else -1.0
+    values = sign * hardness
+    encoded = table.column(by).cast(kind).combine_chunks().dictionary_encode(null_encoding="encode")
+    codes, names = np.asarray(encoded.indices), encoded.dictionary.to_pylist()
+    members = np.split(np.argsort(codes, kind="stable"), np.bincount(codes, minlength=len(names)).cumsum()[:-1])
+    total, known = np.nansum(values), int((~np.isnan(values)).sum())
+    rows = []
+    # Resamples are drawn by place, group after group: both in an order that is not the rows'.
+    for code in sorted(range(len(names)), key=lambda one: repr(names[one])):
+        own = np.sort(values[members[code]])
+        own = own[~np.isnan(own)]
+        others = known - len(own)
+        row = {"group": names[code], "count": len(members[code]), "missing": len(members[code]) - len(own)}
+        row |= dict.fromkeys(("mean", "low", "high", "difference"))
+        if len(own):
+            row["mean"] = float(own.mean())
+        if len(own) > 1:
+            means = bootstrap_means(own, _RESAMPLES, generator)
+            row["low"], row["high"] = np.quantile(means, [0.025, 0.975]).tolist()
+        if len(own) and others:
+            row["difference"] = float(row["mean"] - (total - own.sum()) / others)
+        rows.append(row)
+    rows.sort(key=lambda row: -np.inf if row["mean"] is None else sign * row["mean"], reverse=True)
+    kinds = {"group": kind, "count": pa.int64(), "missing": pa.int64()}
+    kinds |= dict.fromkeys(("mean", "low", "high", "difference"), pa.float64())
+    about = {"score": title_of(table.schema.field(score)), "by": by}
+    return pa.Table.from_pylist(rows, pa.schema(kinds.items(), metadata=about))
+
+
+def bootstrap_means(values: np.ndarray, resamples: int, generator: torch.Generator) -> np.ndarray:
+    """Means of `resamples` samples of the values, each as large as they are and drawn with replacement."""
+    values = np.ascontiguousarray(values, dtype=np.float64)
+    block = max(1, _BLOCK // len(values))
+    means = np.empty(resamples)
+    for start in range(0, resamples, block):
+        rows = min(block, resamples - start)
+        drawn = torch.randint(len(values), (rows, len(values)), generator=generator)
+        # Not by torch: the last bit of its mean depends on the number of threads.
+        means[start : start + rows] = values[drawn.numpy()].mean(1)
+    return means
+
+
+def is_number(kind: pa.DataType) -> bool:
     number: bool = pa.types.is_floating(kind) or pa.types.is_integer(kind)
     return number

@@ -1,6 +1,6 @@
 """`find_label_issues`: which labels are probably wrong, how many of them, and what they probably should be."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,12 +21,12 @@ from hardsight.cleaning.columns import (
 from hardsight.cleaning.confident import (
     beliefs_of,
     check_probabilities,
+    confident_joint,
     expected_issues,
+    fit_two_humps,
     in_pieces,
-    joint_of_checked,
     with_scores,
 )
-from hardsight.cleaning.estimate import fit_two_humps
 from hardsight.names import check_name
 from hardsight.records import require_column
 from hardsight.validation import check_classes
@@ -52,9 +52,8 @@ PREFERRED = (
     "el2n_mean", "aum", "angular_margin_last", "margin_last", "angular_margin_mean", "confidence_mean", "loss_mean",
     "angular_margin", "margin", "el2n", "confidence", "loss", "avh_last", "avh", "avh_mean",
 )  # fmt: skip
-# A score is worth naming of the samples that are among these shares of the hardest.
-_EXTREME, _HIGH = 0.01, 0.05
-_NAMED = 3
+# A score is named of the samples that are among these shares of the hardest, and so many scores by name.
+_EXTREME, _HIGH, _NAMED = 0.01, 0.05, 3
 # What a recorder says beside its scores.
 NEVER_LEARNED = "never_learned"
 # A 64-bit code says which reasons hold: two bits a score, and four for the rest.
@@ -71,12 +70,11 @@ class LabelIssues:
     `table` has the columns id, label, expected (the class the label probably should be), suspicion (the share of the
     samples that look less suspicious, in [0, 1]), rank (from 1), issue (whether the rank is within the estimate) and
     reasons; with class names also label_name and expected_name. A sample whose score is missing comes last, with
-    suspicion and rank null. `estimate` names how the number was found, `one_look` is true where that was the
-    disagreement with a single prediction of each sample, so that the model's own mistakes count too; `order` holds each
-    row's place in the table that was given.
+    suspicion and rank null; `order` holds each row's place in the table that was given. `estimate` names how the number
+    was found, `one_look` is true where the model's own mistakes count too, by a single prediction of each sample.
 
-    `agreed` is how many of the suspects the trained model agrees with, where they were counted over the training and it
-    is known: they were learned late, or are wrong and were memorised, which no count can tell apart.
+    `agreed` is how many of the suspects the trained model agrees with, where they were counted over the training: they
+    were learned late, or are wrong and were memorised, which no count can tell apart.
     """
 
     table: pa.Table
@@ -87,11 +85,16 @@ class LabelIssues:
     one_look: bool = False
     agreed: int | None = None
     of: int | None = None
-    """How many samples were looked at, where the table lists only the most suspicious."""
+    """`samples`, where the table lists only the most suspicious."""
 
     def __repr__(self) -> str:
         ranked = f"ranked by {', '.join(self.scores)}"
         return f"LabelIssues({self.estimated} of {len(self.table)} labels, by {self.estimate}; {ranked})"
+
+    @property
+    def samples(self) -> int:
+        """How many samples were looked at."""
+        return self.table.num_rows if self.of is None else self.of
 
     def suspects(self) -> pa.Table:
         """The rows estimated to be wrong, most suspicious first."""
@@ -110,10 +113,8 @@ def find_label_issues(
 
     `table` has id, label and score columns, as `score_model` and a recorder make it. `score` names the column to rank
     by; several are combined by the mean of their ranks; left out, the first of `DEFAULTS` that the table has whole,
-    else the first of `PREFERRED`.
-    `probabilities` [samples, classes] may come as an argument or as a list column of that name; a table that has no
-    score is ranked by their `margin`. Samples without a label, as a recorder leaves those it never saw, are
-    left out.
+    else the first of `PREFERRED`. `probabilities` [samples, classes] may come as an argument or as a list column of
+    that name; a table that has no score is ranked by their `margin`. Samples without a label are left out.
 
     The number of issues uses no clean label. `confident_joint`: off the diagonal of the confident joint, needs
     probabilities of models that did not train on the sample. `disagreement`: the samples where another class was
@@ -127,7 +128,6 @@ def find_label_issues(
     labels = labels_of(table)
     if labels.dtype.kind in "iu":
         check_classes("column 'label'", labels, "write null where a sample has no label")
-    _check_kinds(table)
     columns = [hardness_values(table, name) for name in names]
     hardness = columns[0] if len(columns) == 1 else rank_average(columns)
     suspicion = share_below(hardness)
@@ -142,7 +142,7 @@ def find_label_issues(
     # Where the model's own choice is another class than the label.
     disagrees = np.zeros(len(labels), bool) if expected.null_count else np.asarray(expected) != labels
     ranks = np.arange(1, len(order) + 1)
-    found: dict[str, pa.Array | pa.ChunkedArray] = {
+    found = pa.table({
         "id": table.column("id").take(pa.array(order)),
         "label": pa.array(labels[order]),
         "expected": expected.take(pa.array(order)),
@@ -151,24 +151,13 @@ def find_label_issues(
         "rank": pa.array(ranks, pa.int64(), mask=~ranked[order]),
         "issue": pa.array(ranks <= estimated),
         "reasons": _reasons(table, names, labels, disagrees).take(pa.array(order)),
-    }
+    })  # fmt: skip
+    suspicious = pa.field("suspicion", pa.float64(), metadata=_SUSPICION)
+    found = found.set_column(found.column_names.index("suspicion"), suspicious, found["suspicion"])
     one_look = how == "disagreement" and _mean_margin(table) is None
     over_training = how == "disagreement" and not one_look
     agreed = int((~disagrees[order[:estimated]]).sum()) if over_training and not expected.null_count else None
-    suspicious = pa.field("suspicion", pa.float64(), metadata=_SUSPICION)
-    described = pa.table(found)
-    described = described.set_column(described.column_names.index("suspicion"), suspicious, described["suspicion"])
-    return LabelIssues(described, estimated, how, tuple(names), labelled[order], one_look, agreed)
-
-
-def _check_kinds(table: pa.Table) -> None:
-    """Classes numbered in one column and named in another differ everywhere."""
-    kinds = {name: table.schema.field(name).type for name in ("label", "expected", "predicted")
-             if name in table.column_names}  # fmt: skip
-    plain = {name: kind.value_type if pa.types.is_dictionary(kind) else kind for name, kind in kinds.items()}
-    if len({pa.types.is_integer(kind) for kind in plain.values()}) > 1:
-        said = ", ".join(f"{name!r} {kind}" for name, kind in kinds.items())
-        raise TypeError(f"columns of classes must all hold integers, or all text; {said}")
+    return LabelIssues(found, estimated, how, tuple(names), labelled[order], one_look, agreed)
 
 
 def _choose(table: pa.Table, score: str | Sequence[str] | None) -> list[str]:
@@ -193,6 +182,12 @@ def _labelled(table: pa.Table, given: Tensor | np.ndarray | None) -> tuple[pa.Ta
     if (table.schema.metadata or {}).get(b"hardness against") == b"predicted class":
         raise ValueError("table must be scored against given labels; this one was scored against the predicted class")
     require_column(table, "label")
+    kinds = {field.name: field.type for field in table.schema if field.name in ("label", "expected", "predicted")}
+    plain = [kind.value_type if pa.types.is_dictionary(kind) else kind for kind in kinds.values()]
+    # Classes numbered in one column and named in another differ everywhere.
+    if len({pa.types.is_integer(kind) for kind in plain}) > 1:
+        said = ", ".join(f"{name!r} {kind}" for name, kind in kinds.items())
+        raise TypeError(f"columns of classes must all hold integers, or all text; {said}")
     known = table.column("label").is_valid().to_numpy(zero_copy_only=False)
     if not known.any():
         raise ValueError(f"column 'label' must be filled for at least one sample; all {len(known)} are null")
@@ -217,9 +212,16 @@ def _estimate(
     if how == "confident_joint":
         if beliefs is None:
             raise ValueError('estimate="confident_joint" needs probabilities; got none')
-        return round(expected_issues(joint_of_checked(beliefs, torch.from_numpy(labels.astype(np.int64))))), how
+        return round(
+            expected_issues(confident_joint(beliefs, torch.from_numpy(labels.astype(np.int64)), checked=True))
+        ), how
     if how == "disagreement":
-        return _disagreements(table, labels), how
+        margin = _mean_margin(table)
+        if margin is not None:
+            return int((hardness_values(table, margin) > 0).sum()), how
+        if "predicted" not in table.column_names:
+            raise ValueError("estimate=\"disagreement\" needs a column 'predicted' or a mean margin over training")
+        return int((labels_of(table, "predicted") != labels).sum()), how
     # Ranks are spread evenly by construction: humps are looked for in each score itself.
     return int(np.median([fit_two_humps(column).count for column in columns])), how
 
@@ -228,30 +230,19 @@ def _mean_margin(table: pa.Table) -> str | None:
     return next((name for name in _MEAN_MARGINS if name in table.column_names), None)
 
 
-def _disagreements(table: pa.Table, labels: np.ndarray) -> int:
-    margin = _mean_margin(table)
-    if margin is not None:
-        return int((hardness_values(table, margin) > 0).sum())
-    if "predicted" not in table.column_names:
-        raise ValueError("estimate=\"disagreement\" needs a column 'predicted' or a mean margin over training")
-    return int((labels_of(table, "predicted") != labels).sum())
-
-
 def _expected(table: pa.Table, labels: np.ndarray, beliefs: Tensor | None) -> pa.Array:
     """The class the label probably should be; null where nothing but the label itself is known."""
+
+    def likeliest(rows: Tensor, own: Tensor) -> tuple[Tensor]:
+        # The label, where another one is only as probable.
+        return (torch.where(rows.amax(1) > rows.gather(1, own).squeeze(1), rows.argmax(1), own.squeeze(1)),)
+
     if beliefs is not None:
-        (found,) = in_pieces(_likeliest, beliefs, torch.from_numpy(labels.astype(np.int64)))
-        return pa.array(found.numpy())
+        return pa.array(in_pieces(likeliest, beliefs, torch.from_numpy(labels.astype(np.int64)))[0].numpy())
     source = next((name for name in ("expected", "predicted") if name in table.column_names), None)
     if source is None:
         return pa.nulls(len(labels), pa.array(labels[:1]).type)
     return pa.array(labels_of(table, source))
-
-
-def _likeliest(beliefs: Tensor, labels: Tensor) -> tuple[Tensor]:
-    """The most probable class; the label, where another one is only as probable."""
-    own = labels.squeeze(1)
-    return (torch.where(beliefs.amax(1) > beliefs.gather(1, labels).squeeze(1), beliefs.argmax(1), own),)
 
 
 def _names(labels: np.ndarray, expected: pa.Array, class_names: Sequence[str] | None) -> dict[str, pa.Array]:
@@ -260,9 +251,7 @@ def _names(labels: np.ndarray, expected: pa.Array, class_names: Sequence[str] | 
     names = [str(name) for name in class_names]
     if labels.dtype.kind not in "iu":
         raise TypeError("class_names must be left out where the labels are text already")
-    highest = max(
-        int(labels.max()), max((value for value in expected.unique().to_pylist() if value is not None), default=0)
-    )
+    highest = max(int(labels.max()), pc.max(expected).as_py() or 0)
     if highest >= len(names):
         raise ValueError(f"class_names must have a name for every class; got {len(names)} names and class {highest}")
     known = pa.array(names)
@@ -272,29 +261,23 @@ def _names(labels: np.ndarray, expected: pa.Array, class_names: Sequence[str] | 
 def _reasons(table: pa.Table, ranked_by: Sequence[str], labels: np.ndarray, disagrees: np.ndarray) -> pa.Array:
     """One line a sample, as a dictionary-encoded column: a million samples share a few hundred different lines."""
     names = list(dict.fromkeys([*ranked_by, *score_names(table)]))[:_MOST_SCORES]
-    code = np.zeros(len(labels), np.uint64)
-    for bit, holds in enumerate(_facts(table, names, labels, disagrees)):
-        code |= holds.astype(np.uint64) << np.uint64(bit)
-    found, inverse = np.unique(code, return_inverse=True)
-    lines = [_line(int(one), names) for one in found]
-    return pa.DictionaryArray.from_arrays(pa.array(inverse.reshape(-1), pa.int32()), pa.array(lines, pa.string()))
-
-
-def _facts(table: pa.Table, names: Sequence[str], labels: np.ndarray, disagrees: np.ndarray) -> Iterator[np.ndarray]:
-    """What can be said of a sample, in the order of the bits that `_line` reads."""
-    yield disagrees
-    never = NEVER_LEARNED in table.column_names and pa.types.is_boolean(table.schema.field(NEVER_LEARNED).type)
-    yield pc.fill_null(table.column(NEVER_LEARNED), False).to_numpy() if never else np.zeros(len(labels), bool)
+    recorded = NEVER_LEARNED in table.column_names and pa.types.is_boolean(table.schema.field(NEVER_LEARNED).type)
+    never = pc.fill_null(table.column(NEVER_LEARNED), False).to_numpy() if recorded else np.zeros(len(labels), bool)
     first = hardness_values(table, names[0])
-    yield np.isnan(first)
     of_class = np.unique(labels, return_inverse=True)[1].reshape(-1)
     members = np.bincount(of_class, weights=~np.isnan(first))[of_class]
-    yield _among_hardest(share_below_within(first, labels), members) <= _EXTREME
+    hardest_of_class = _among_hardest(share_below_within(first, labels), members) <= _EXTREME
+    facts = [disagrees, never, np.isnan(first), hardest_of_class]
     for name in names:
         values = hardness_values(table, name)
         among = _among_hardest(share_below(values), (~np.isnan(values)).sum())
-        yield among <= _EXTREME
-        yield (among > _EXTREME) & (among <= _HIGH)
+        facts += [among <= _EXTREME, (among > _EXTREME) & (among <= _HIGH)]
+    code = np.zeros(len(labels), np.uint64)
+    for bit, holds in enumerate(facts):
+        code |= holds.astype(np.uint64) << np.uint64(bit)
+    found, inverse = np.unique(code, return_inverse=True)
+    lines = [_line([bool(one >> bit & 1) for bit in range(len(facts))], names) for one in found.tolist()]
+    return pa.DictionaryArray.from_arrays(pa.array(inverse.reshape(-1), pa.int32()), pa.array(lines, pa.string()))
 
 
 def _among_hardest(below: np.ndarray, samples: np.ndarray | np.integer) -> np.ndarray:
@@ -302,22 +285,14 @@ def _among_hardest(below: np.ndarray, samples: np.ndarray | np.integer) -> np.nd
     return 1 - below * (samples - 1) / np.maximum(samples, 1)
 
 
-def _line(code: int, names: Sequence[str]) -> str:
-    expects, never, missing, of_class, *by = (bool(code >> bit & 1) for bit in range(4 + 2 * len(names)))
-    extreme = [name for name, holds in zip(names, by[::2], strict=True) if holds]
-    high = [name for name, holds in zip(names, by[1::2], strict=True) if holds]
-    said = (
-        (expects, "the model expects another class"),
-        (never, "never learned"),
-        (extreme, f"hardest 1 % by {_few(extreme)}"),
-        (high, f"hardest 5 % by {_few(high)}"),
-        (of_class, "hardest 1 % of its class"),
-        (missing, "its score is missing"),
-    )
-    return "; ".join(text for holds, text in said if holds)
-
-
-def _few(names: Sequence[str]) -> str:
-    # Scores of one model agree mostly: the first few say it, a list of all says no more.
-    shown = names if len(names) <= _NAMED + 1 else [*names[:_NAMED], f"{len(names) - _NAMED} more"]
-    return " and ".join(part for part in (", ".join(shown[:-1]), *shown[-1:]) if part)
+def _line(facts: Sequence[bool], names: Sequence[str]) -> str:
+    expects, never, missing, of_class, *by = facts
+    said = ["the model expects another class"] * expects + ["never learned"] * never
+    for share, holding in (("1 %", by[::2]), ("5 %", by[1::2])):
+        hard = [name for name, holds in zip(names, holding, strict=True) if holds]
+        # Scores of one model agree mostly: a list of all says no more.
+        shown = hard if len(hard) <= _NAMED + 1 else [*hard[:_NAMED], f"{len(hard) - _NAMED} more"]
+        if shown:
+            first = f"{', '.join(shown[:-1])} and " if len(shown) > 1 else ""
+            said.append(f"hardest {share} by {first}{shown[-1]}")
+    return "; ".join(said + ["hardest 1 % of its class"] * of_class + ["its score is missing"] * missing)

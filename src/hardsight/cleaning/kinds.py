@@ -13,7 +13,7 @@
 A sample is of at most one of the first three, and may be of any of the others.
 """  # noqa: E501
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -26,9 +26,8 @@ from torch import Tensor
 from hardsight.cleaning.classes import alike, confused_pairs, imbalance, several_in_one, wilson
 from hardsight.cleaning.confident import PROBABILITIES, beliefs_of, class_thresholds, confident_class, in_pieces
 from hardsight.cleaning.issues import LabelIssues
-from hardsight.cleaning.labelled import Scored
-from hardsight.cleaning.neighbours import in_mixed_group
-from hardsight.cleaning.surroundings import Surroundings
+from hardsight.cleaning.neighbours import Surroundings, in_mixed_group
+from hardsight.cleaning.samples import Samples
 from hardsight.dynamics.detector import SUREST, noise_rate
 
 KINDS = ("mislabelled", "ambiguous", "hard", "outlier", "near_duplicate", "leakage", "conflict")
@@ -69,15 +68,6 @@ class Findings:
         return {"kinds": counts, "interval": INTERVAL, "classes": self.classes, "notes": list(self.notes)}
 
 
-@dataclass(frozen=True)
-class Kinds:
-    """For each row of the audited table: its kinds, and what to say of them; and how many there are of each."""
-
-    kinds: pa.Array
-    reasons: pa.Array
-    counts: dict[str, Count]
-
-
 def kinds_of(
     labels: np.ndarray,
     expected: np.ndarray | None,
@@ -90,8 +80,8 @@ def kinds_of(
     splits: np.ndarray | None = None,
     class_names: Sequence[str] | None = None,
     estimate: str = "",
-) -> Kinds:
-    """The kinds that can be told from what is given, of all samples in the same order.
+) -> tuple[pa.Array, pa.Array, dict[str, Count]]:
+    """The kinds of all samples that can be told from what is given, what to say of them, and how many there are.
 
     `labels` number the classes; `groups` are those of near duplicates and `splits` numbers, -1 for none; `issue` are
     the suspects, and `estimate` says how their number was found.
@@ -99,14 +89,12 @@ def kinds_of(
     found: dict[str, np.ndarray] = {"mislabelled": issue}
     between = None
     right = np.zeros(len(labels), bool) if expected is None else ~issue & (expected == labels)
-    doubted = np.zeros(len(labels), bool)
+    doubted = np.zeros(len(labels), bool) if disagreement is None else disagreement >= 0.5
     if beliefs is not None and beliefs.shape[1] > 1:
         own, between, close = _two_likeliest(beliefs, labels)
         found["ambiguous"] = ~issue & close
-        usual = class_thresholds(beliefs, torch.from_numpy(labels)).numpy()
-        doubted |= own < usual[labels] / 2
-    if disagreement is not None:
-        doubted |= disagreement >= 0.5
+        usual = class_thresholds(beliefs, torch.from_numpy(labels), checked=True).numpy()
+        doubted = doubted | (own < usual[labels] / 2)
     if beliefs is not None or disagreement is not None:
         found["hard"] = right & doubted & ~found.get("ambiguous", issue)
     if outlier is not None:
@@ -116,10 +104,19 @@ def kinds_of(
         if splits is not None:
             found["leakage"] = in_mixed_group(groups, splits)
         found["conflict"] = in_mixed_group(groups, labels)
-    counts = {name: _counted(name, mask) for name, mask in found.items()}
+    counts = {}
+    for name, mask in found.items():
+        low, high = wilson(int(mask.sum()), len(mask))
+        # Copies are counted in this data.
+        ends = () if name in ("near_duplicate", "leakage", "conflict") else (low * len(mask), high * len(mask))
+        counts[name] = Count(int(mask.sum()), *(round(end) for end in ends))
     if estimate == "confident_joint" and beliefs is not None:
         counts["mislabelled"] = _issues_interval(int(issue.sum()), beliefs, labels)
-    return Kinds(_lists(found), _reasons(found, between, groups, class_names), counts)
+    present = np.stack([found.get(name, np.zeros_like(issue)) for name in KINDS])
+    offsets = np.concatenate([[0], np.cumsum(present.sum(0))])
+    names = pa.array(KINDS).take(pa.array(np.nonzero(present.T)[1]))
+    kinds = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), names)
+    return kinds, _reasons(found, between, groups, class_names), counts
 
 
 def _two_likeliest(beliefs: Tensor, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -134,18 +131,10 @@ def _two_likeliest(beliefs: Tensor, labels: np.ndarray) -> tuple[np.ndarray, np.
     return own.double().numpy(), torch.stack([first, second], 1).numpy(), close.numpy()
 
 
-def _counted(name: str, mask: np.ndarray) -> Count:
-    count = int(mask.sum())
-    if name in ("near_duplicate", "leakage", "conflict"):
-        return Count(count)
-    low, high = wilson(count, len(mask))
-    return Count(count, round(low * len(mask)), round(high * len(mask)))
-
-
 def _issues_interval(count: int, beliefs: Tensor, labels: np.ndarray) -> Count:
     """The count by the confident joint, with the interval of samples drawn again and their joint calibrated again."""
     given = torch.from_numpy(labels)
-    truth = confident_class(beliefs, given).numpy()
+    truth = confident_class(beliefs, given, checked=True).numpy()
     classes = beliefs.shape[1]
     # A sample is a label and the class that is confidently meant, or none: to draw samples is to draw these pairs.
     pairs, counts = np.unique(labels * (classes + 1) + truth + 1, return_counts=True)
@@ -178,42 +167,28 @@ def _against(share: float, beliefs: Tensor, labels: Tensor) -> Iterator[str]:
         )
 
 
-def _lists(found: Mapping[str, np.ndarray]) -> pa.Array:
-    """The names of the kinds of each sample."""
-    present = np.stack([found.get(name, np.zeros_like(found["mislabelled"])) for name in KINDS])
-    _, codes = np.nonzero(present.T)
-    offsets = np.concatenate([[0], np.cumsum(present.sum(0))])
-    names = pa.DictionaryArray.from_arrays(pa.array(codes.astype(np.int8)), pa.array(KINDS))
-    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), names.cast(pa.string()))
-
-
 def _reasons(
     found: Mapping[str, np.ndarray], between: np.ndarray | None, groups: np.ndarray | None, names: Sequence[str] | None
 ) -> pa.Array:
     """What to say of each sample beside its scores; empty for most."""
     said: list[Any] = [""] * len(found["mislabelled"])
     sizes = np.bincount(groups[groups >= 0], minlength=1) if groups is not None else np.zeros(0, np.int64)
-
-    def pair(at: int) -> str:
-        assert between is not None
-        first, second = (str(code) if names is None else names[code] for code in between[at])
-        return f"between {first} and {second}"
-
-    texts: dict[str, Callable[[int], str]] = {
-        "ambiguous": pair,
-        "outlier": lambda at: "far from every class",
-        "near_duplicate": lambda at: f"one of {sizes[groups[at]]} near duplicates",  # type: ignore[index]
-        "leakage": lambda at: "in several splits",
-        "conflict": lambda at: "with different labels",
-    }
-    for name, text in texts.items():
-        for at in np.flatnonzero(found.get(name, np.zeros(0, bool))).tolist():
-            said[at] = f"{said[at]}; {text(at)}" if said[at] else text(at)
+    texts = {"outlier": "far from every class", "leakage": "in several splits", "conflict": "with different labels"}
+    for name in KINDS:
+        for at in np.flatnonzero(found.get(name, ())).tolist():
+            text = texts.get(name)
+            if name == "ambiguous" and between is not None:
+                text = " and ".join(str(code) if names is None else names[code] for code in between[at])
+                text = f"between {text}"
+            elif name == "near_duplicate" and groups is not None:
+                text = f"one of {sizes[groups[at]]} near duplicates"
+            if text:
+                said[at] = f"{said[at]}; {text}" if said[at] else text
     return pa.array(said, pa.string()).dictionary_encode()
 
 
 def find(
-    scored: Scored,
+    scored: Samples,
     issues: LabelIssues,
     *,
     beliefs: Tensor | None = None,
@@ -236,7 +211,7 @@ def find(
     issue[order[: issues.estimated]] = True
     near = "neighbour_disagreement"
     groups = around.groups if around is not None else _codes(table, "duplicate_group")
-    kinds = kinds_of(
+    kinds, reasons, counts = kinds_of(
         labels,
         expected,
         issue,
@@ -253,7 +228,7 @@ def find(
         classes["confused"] = confused_pairs(labels, expected, issue, names)
     if beliefs is not None:
         classes["alike"] = alike(beliefs, torch.from_numpy(labels), names)
-    columns = {"kinds": kinds.kinds.take(pa.array(order))}
+    columns = {"kinds": kinds.take(pa.array(order))}
     if around is not None:
         columns |= _placed(around, order)
         copies = around.groups >= 0
@@ -262,9 +237,11 @@ def find(
     if issues.estimate == "confident_joint" and beliefs is not None:
         notes = (*notes, *_against(issues.estimated / len(labels), beliefs, torch.from_numpy(labels)))
     found = issues.table.append_column("kinds", columns["kinds"])
-    reasons = _joined(found.column("reasons"), kinds.reasons.take(pa.array(order)))
-    found = found.set_column(found.column_names.index("reasons"), "reasons", reasons)
-    return replace(issues, table=found), Findings(columns, kinds.counts, classes, notes)
+    first, more = found.column("reasons").cast(pa.string()), reasons.take(pa.array(order)).cast(pa.string())
+    both = pc.binary_join_element_wise(first, more, "; ")
+    said = pc.if_else(pc.equal(more, ""), first, pc.if_else(pc.equal(first, ""), more, both)).dictionary_encode()
+    found = found.set_column(found.column_names.index("reasons"), "reasons", said)
+    return replace(issues, table=found), Findings(columns, counts, classes, notes)
 
 
 def _numbered(
@@ -282,12 +259,6 @@ def _numbered(
     named = class_names is not None and values.dtype.kind in "iu" and int(values.max()) < len(class_names)
     names = [class_names[int(one)] for one in values] if class_names is not None and named else values.tolist()
     return numbered[0], numbered[1] if known else None, names
-
-
-def _joined(reasons: pa.ChunkedArray, more: pa.Array) -> pa.ChunkedArray:
-    first, second = reasons.cast(pa.string()), more.cast(pa.string())
-    both = pc.binary_join_element_wise(first, second, "; ")
-    return pc.if_else(pc.equal(second, ""), first, pc.if_else(pc.equal(first, ""), second, both)).dictionary_encode()
 
 
 def _placed(around: Surroundings, order: np.ndarray) -> Mapping[str, pa.Array]:

@@ -4,6 +4,7 @@ The count and the order of the suspects are found in a few passes that add up co
 are ever held, at most a million.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,11 +14,11 @@ import numpy as np
 import pyarrow as pa
 
 from hardsight.cleaning.columns import direction_of, hardness_values, score_names
-from hardsight.cleaning.estimate import fit_two_humps
+from hardsight.cleaning.confident import fit_two_humps
 from hardsight.cleaning.issues import PREFERRED, LabelIssues, find_label_issues
-from hardsight.cleaning.labelled import Scored
+from hardsight.cleaning.samples import Samples
 from hardsight.engines.shard_jobs import read_mark
-from hardsight.engines.statistics import Orders, ScoreShards, counts, open_score_shards, order_statistics
+from hardsight.engines.statistics import ScoreShards, counts, open_score_shards, order_statistics
 from hardsight.files.parquet import Parquet
 from hardsight.names import check_name
 
@@ -28,8 +29,8 @@ _FITTED = 1_000_000
 
 
 def find_issues_of_shards(
-    folder: Path | str, score: str | None = None, estimate: str = "auto"
-) -> tuple[Scored, LabelIssues]:
+    folder: Path | str, score: str | Sequence[str] | None = None, estimate: str = "auto"
+) -> tuple[Samples, LabelIssues]:
     """The most suspicious samples of a folder of score shards, and how many of all are estimated to be wrong.
 
     Exact, as `find_label_issues` on the whole: `disagreement` counts the samples whose predicted class is another,
@@ -45,14 +46,13 @@ def find_issues_of_shards(
     known = int(counts(shards, "label", name).sum())
     if not known:
         raise ValueError(f"score must be known for at least one sample; {name} is missing for all of {shards.rows:,}")
-    marks = [read_mark(file) for file in shards.files]
     if estimate == "mixture":
         every = partial(_every, name=name, step=max(1, -(-known // _FITTED)))
         sample = np.concatenate(list(shards.each(every, shards.files)))
         estimated = round(fit_two_humps(sample).count * known / len(sample))
     else:
-        estimated = sum(mark["agreeing"] for mark in marks)
-        estimated = known - estimated
+        estimate = "disagreement"
+        estimated = known - sum(read_mark(file)["agreeing"] for file in shards.files)
     listed = min(known, max(_FEWEST, min(estimated, _MOST)))
     # The last sample that is listed, and all that are harder.
     last = known - listed if harder else listed - 1
@@ -63,49 +63,48 @@ def find_issues_of_shards(
     for part in shards.each(hardest, shards.files):
         table = _trimmed(pa.concat_tables([table, part]), name, listed)
     issues = find_label_issues(table, name, estimate="disagreement")
-    return _with_all(shards, table, issues, name, edge, known, listed, estimated, estimate)
-
-
-def _with_all(
-    shards: ScoreShards, table: pa.Table, issues: LabelIssues, name: str, edge: Orders, known: int,
-    listed: int, estimated: int, estimate: str,
-) -> tuple[Scored, LabelIssues]:  # fmt: skip
-    """The issues of the hardest samples with suspicion, rank and reasons as among all of them."""
     order = issues.order[:listed]
     values = hardness_values(table, name)[order]
+    found = _among_all(issues.table.slice(0, listed), values, name, int(edge.equal[0, 0]), known, estimated)
+    issues = replace(issues, table=found, order=order, estimated=estimated, estimate=estimate, of=known)
+    return Samples(table=table, name=shards.folder.resolve().name, path=shards.folder), issues
+
+
+def _among_all(found: pa.Table, values: np.ndarray, name: str, at_edge: int, known: int, estimated: int) -> pa.Table:
+    """The hardest samples with suspicion, issue and reasons as among all of them; `at_edge` equal the last one."""
     ascending = np.sort(values)
     above = len(values) - np.searchsorted(ascending, values, "right")
-    equal = np.searchsorted(ascending, values, "right") - np.searchsorted(ascending, values, "left")
+    equal = len(values) - above - np.searchsorted(ascending, values, "left")
     # Of those equal to the last one that is listed there may be more.
-    equal = np.where(values == values[-1], edge.equal[0, 0], equal)
+    equal = np.where(values == values[-1], at_edge, equal)
     suspicion = (known - above - equal + (equal - 1) / 2) / max(1, known - 1) if known > 1 else np.full(1, 0.5)
-    found = issues.table.slice(0, listed)
     disagrees = found.column("label").to_numpy() != found.column("expected").to_numpy()
     extreme = (above + equal) / known <= 0.01
     lines = np.array(["", "the model expects another class", f"hardest 1 % by {name}",
                       f"the model expects another class; hardest 1 % by {name}"])  # fmt: skip
     columns: dict[str, Any] = {
         "suspicion": pa.array(suspicion),
-        "issue": pa.array(np.arange(listed) < estimated),
+        "issue": pa.array(np.arange(len(values)) < estimated),
         "reasons": pa.array(lines[disagrees + 2 * extreme]).dictionary_encode(),
     }
     for column, array in columns.items():
         at = found.schema.get_field_index(column)
         found = found.set_column(at, found.schema.field(at).with_type(array.type), array)
-    how = "mixture" if estimate == "mixture" else "disagreement"
-    issues = replace(issues, table=found, order=order, estimated=estimated, estimate=how, of=known)
-    return Scored(table, None, shards.folder.resolve().name, shards.folder), issues
-
-
-def _chosen(shards: ScoreShards, score: str | None) -> str:
-    names = score_names(shards.schema().empty_table())
-    if score is not None:
-        check_name("score", score, names)
-        return score
-    found = next((name for name in (*PREFERRED, *names) if name in names), None)
-    if found is None:
-        raise ValueError(f"{shards.folder} must have a score whose direction is known; it has none")
     return found
+
+
+def _chosen(shards: ScoreShards, score: str | Sequence[str] | None) -> str:
+    names = score_names(shards.schema().empty_table())
+    if score is None:
+        found = next((name for name in (*PREFERRED, *names) if name in names), None)
+        if found is None:
+            raise ValueError(f"{shards.folder} must have a score whose direction is known; it has none")
+        return found
+    chosen = [score] if isinstance(score, str) else list(score)
+    if len(chosen) != 1:
+        raise ValueError(f"score must name one column of score shards; got {', '.join(chosen)}")
+    check_name("score", chosen[0], names)
+    return chosen[0]
 
 
 def _hardest(path: Path, name: str, least: float, listed: int) -> pa.Table:

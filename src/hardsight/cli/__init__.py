@@ -13,16 +13,12 @@ import typer
 from typer.core import TyperGroup
 
 from hardsight.cli.adapt import adapt
-from hardsight.cli.advise import advise
 from hardsight.cli.align import align
 from hardsight.cli.audit import audit
-from hardsight.cli.bench import bench
-from hardsight.cli.check import check
 from hardsight.cli.data import data_app
-from hardsight.cli.demo import demo
-from hardsight.cli.explore import explore
+from hardsight.cli.demo import bench, demo
 from hardsight.cli.printing import BAD_INPUT, one_sentence, say
-from hardsight.cli.report import report
+from hardsight.cli.results import advise, check, explore, report
 from hardsight.cli.score import score
 from hardsight.cli.score_text import score_text
 from hardsight.cli.train import runs, train

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from hardsight.cli.printing import AsJson, one_sentence, say, say_json
 
@@ -18,42 +18,38 @@ _OPTIONS = (
 
 def adapt(
     source: Annotated[
-        str, typer.Argument(help="Labelled domain: a data set (mnist, pacs:photo) or a folder of class folders.")
+        str, Argument(help="Labelled domain: a data set (mnist, pacs:photo) or a folder of class folders.")
     ],
     target: Annotated[
-        str, typer.Argument(help="Domain without labels: the same, or a folder of images. Its labels only measure.")
+        str, Argument(help="Domain without labels: the same, or a folder of images. Its labels only measure.")
     ],
-    model: Annotated[str, typer.Option("--model", "-m", help="Network by name; see docs/models.md.")] = "lenet",
-    selector: Annotated[str, typer.Option("--selector", "-s", help=f"Who chooses: {_SELECTORS}.")] = "avh",
-    rounds: Annotated[int, typer.Option(help="Rounds of selection and retraining.")] = 7,
-    epochs_per_round: Annotated[int, typer.Option(help="Epochs of each round.")] = 1,
+    model: Annotated[str, Option("--model", "-m", help="Network by name; see docs/models.md.")] = "lenet",
+    selector: Annotated[str, Option("--selector", "-s", help=f"Who chooses: {_SELECTORS}.")] = "avh",
+    rounds: Annotated[int, Option(help="Rounds of selection and retraining.")] = 7,
+    epochs_per_round: Annotated[int, Option(help="Epochs of each round.")] = 1,
     source_epochs: Annotated[
-        int | None, typer.Option(help="Epochs on the source alone, first. [default: 1000 steps, at least 3 epochs]")
+        int | None, Option(help="Epochs on the source alone, first. [default: 1000 steps, at least 3 epochs]")
     ] = None,
-    regenerate: Annotated[str, typer.Option(help="Make pseudo-labels again every `round` or `epoch`.")] = "round",
-    portion: Annotated[float, typer.Option(help="Share of each predicted class to label in the first round.")] = 0.20,
-    portion_step: Annotated[float, typer.Option(help="What each round adds to it.")] = 0.05,
-    portion_cap: Annotated[float, typer.Option(help="What it may grow to.")] = 0.50,
-    when_empty: Annotated[str, typer.Option(help="When nothing is selected: `stop`, or `go_on`.")] = "stop",
-    lr: Annotated[
-        float, typer.Option(help="Learning rate of SGD with momentum 0.9; rounds take three tenths of it.")
-    ] = 0.03,
+    regenerate: Annotated[str, Option(help="Make pseudo-labels again every `round` or `epoch`.")] = "round",
+    portion: Annotated[float, Option(help="Share of each predicted class to label in the first round.")] = 0.20,
+    portion_step: Annotated[float, Option(help="What each round adds to it.")] = 0.05,
+    portion_cap: Annotated[float, Option(help="What it may grow to.")] = 0.50,
+    when_empty: Annotated[str, Option(help="When nothing is selected: `stop`, or `go_on`.")] = "stop",
+    lr: Annotated[float, Option(help="Learning rate of SGD with momentum 0.9; rounds take three tenths of it.")] = 0.03,
     shift: Annotated[
-        int | None, typer.Option(help="Shift training images by up to so many pixels. [default: width / 14]")
+        int | None, Option(help="Shift training images by up to so many pixels. [default: width / 14]")
     ] = None,
-    batch_size: Annotated[int, typer.Option(help="Samples a step, half of them target.")] = 128,
-    size: Annotated[int | None, typer.Option(help="Height and width in pixels. [default: the network's]")] = None,
-    limit: Annotated[int | None, typer.Option(help="Take so many samples of each domain, drawn by the seed.")] = None,
-    test: Annotated[str | None, typer.Option(help="Labelled samples of the target domain, for measuring.")] = None,
-    data: Annotated[Path | None, typer.Option(help="Folder of the data sets. [default: $HARDSIGHT_DATA]")] = None,
-    seed: Annotated[int, typer.Option(help="Decides weights, order and draws.")] = 0,
-    device: Annotated[str | None, typer.Option(help="Left out: a GPU where there is one.")] = None,
+    batch_size: Annotated[int, Option(help="Samples a step, half of them target.")] = 128,
+    size: Annotated[int | None, Option(help="Height and width in pixels. [default: the network's]")] = None,
+    limit: Annotated[int | None, Option(help="Take so many samples of each domain, drawn by the seed.")] = None,
+    test: Annotated[str | None, Option(help="Labelled samples of the target domain, for measuring.")] = None,
+    data: Annotated[Path | None, Option(help="Folder of the data sets. [default: $HARDSIGHT_DATA]")] = None,
+    seed: Annotated[int, Option(help="Decides weights, order and draws.")] = 0,
+    device: Annotated[str | None, Option(help="Left out: a GPU where there is one.")] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Folder of the record. [default: runs/adapt-SOURCE-TARGET]")
+        Path | None, Option("--output", "-o", help="Folder of the record. [default: runs/adapt-SOURCE-TARGET]")
     ] = None,
-    restart: Annotated[
-        bool, typer.Option("--restart", help="Start over instead of going on where it stopped.")
-    ] = False,
+    restart: Annotated[bool, Option("--restart", help="Start over instead of going on where it stopped.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Train on a labelled domain, adapt to one without labels by self-training, and leave a record.
@@ -96,6 +92,9 @@ def adapt(
             batch_size=batch_size,
             seed=seed,
         )
+        for name, count in (("size", size), ("limit", limit)):
+            if count is not None and count < 1:
+                raise ValueError(f"--{name} must be at least 1; got {count}")
         network, domains = _prepare(source, target, test, model, data, size, limit, seed)
         done = plan.fit(
             network,
@@ -126,32 +125,20 @@ def _prepare(
     from hardsight import models
     from hardsight.domains.data import read_domain, same_channels
 
-    _at_least_one(size=size, limit=limit)
     torch.manual_seed(seed)
     pixels = models.create(model).input_shape[-1] if size is None else size
     first = read_domain(source, data, size=pixels)
     names = [target, *([test] if test else [])]
     rest = [read_domain(name, data, size=pixels, class_names=first.class_names) for name in names]
     generator = torch.Generator().manual_seed(seed)
-    domains = [_some(one, limit, generator) for one in same_channels(first, *rest)]
+    domains = []
+    for one in same_channels(first, *rest):
+        some = limit is not None and limit < len(one)
+        domains.append(one.subset(torch.randperm(len(one), generator=generator)[:limit].sort().values) if some else one)
     options: dict[str, Any] = {"image_size": pixels} if "image_size" in models.options(model) else {}
     torch.manual_seed(seed)
     channels = domains[0].images.shape[1]
     return models.create(model, num_classes=first.num_classes, in_channels=channels, **options), domains
-
-
-def _some(domain: Any, limit: int | None, generator: Any) -> Any:
-    import torch
-
-    if limit is None or limit >= len(domain):
-        return domain
-    return domain.subset(torch.randperm(len(domain), generator=generator)[:limit].sort().values)
-
-
-def _at_least_one(**counts: int | None) -> None:
-    for name, count in counts.items():
-        if count is not None and count < 1:
-            raise ValueError(f"--{name} must be at least 1; got {count}")
 
 
 def _plain(name: str) -> str:

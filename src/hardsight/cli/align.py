@@ -1,12 +1,12 @@
 """`hardsight align`: do the scores of a table agree with people?"""
 
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from hardsight.cli.printing import AsJson, one_sentence, print_table, say, say_json, why_no_page
 
@@ -15,45 +15,31 @@ _TESTS = ("meng", "steiger", "fisher")
 
 
 def align(
-    scores_file: Annotated[
-        Path, typer.Argument(metavar="SCORES.PARQUET", help="A table of scores, with ids; also .csv.")
-    ],
-    humans_file: Annotated[Path, typer.Argument(metavar="HUMANS.CSV", help="What people said, with the same ids.")],
-    human: Annotated[
-        str | None, typer.Option("--human", help="Column of HUMANS.CSV. [default: the only one of numbers]")
-    ] = None,
+    scores_file: Annotated[Path, Argument(metavar="SCORES.PARQUET", help="A table of scores, with ids; also .csv.")],
+    humans_file: Annotated[Path, Argument(metavar="HUMANS.CSV", help="What people said, with the same ids.")],
+    human: Annotated[str | None, Option(help="Column of HUMANS.CSV. [default: the only one of numbers]")] = None,
     scores: Annotated[
-        str | None, typer.Option("--scores", help="Columns of SCORES.PARQUET, as avh,confidence. [default: all scores]")
+        str | None, Option(help="Columns of SCORES.PARQUET, as avh,confidence. [default: all scores]")
     ] = None,
-    id_column: Annotated[str, typer.Option("--id", help="The column that both files share.")] = "id",
+    id_column: Annotated[str, Option("--id", help="The column that both files share.")] = "id",
     larger_is: Annotated[
-        str, typer.Option("--larger-is", help="What a larger human value means: easier (a frequency) or harder.")
+        str, Option(help="What a larger human value means: easier (a frequency) or harder.")
     ] = "easier",
-    method: Annotated[
-        str, typer.Option("--method", help="For tests, bins and classes: spearman, pearson or kendall.")
-    ] = "spearman",
+    method: Annotated[str, Option(help="For tests, bins and classes: spearman, pearson or kendall.")] = "spearman",
     coarse: Annotated[
-        Path | None, typer.Option("--coarse", help="Coarse classes: CSV with fine, coarse, or JSON {coarse: [fine]}.")
+        Path | None, Option(help="Coarse classes: CSV with fine, coarse, or JSON {coarse: [fine]}.")
     ] = None,
-    partial: Annotated[bool, typer.Option("--partial", help="Go on where each file has ids the other lacks.")] = False,
+    partial: Annotated[bool, Option("--partial", help="Go on where each file has ids the other lacks.")] = False,
     resamples: Annotated[
-        int | None,
-        typer.Option(
-            "--resamples", min=0, help="Bootstrap draws; 0 for no intervals. [default: 1000; large tables: fewer]"
-        ),
+        int | None, Option(min=0, help="Bootstrap draws; 0 for no intervals. [default: 1000; large tables: fewer]")
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Of the bootstrap.")] = 0,
+    seed: Annotated[int, Option(min=0, help="Of the bootstrap.")] = 0,
     disagree: Annotated[
-        int,
-        typer.Option("--disagreements", min=0, help="So many samples that people, and that the score, find harder."),
+        int, Option("--disagreements", min=0, help="So many samples that people, and that the score, find harder.")
     ] = 0,
-    data: Annotated[
-        Path | None, typer.Option("--data", help="The images, where the scores do not say where they are.")
-    ] = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Folder to write. [default: SCORES-align]")
-    ] = None,
-    page: Annotated[bool, typer.Option("--page/--no-page", help="Write alignment.html.")] = True,
+    data: Annotated[Path | None, Option(help="The images, where the scores do not say where they are.")] = None,
+    output: Annotated[Path | None, Option("--output", "-o", help="Folder to write. [default: SCORES-align]")] = None,
+    page: Annotated[bool, Option("--page/--no-page", help="Write alignment.html.")] = True,
     as_json: AsJson = False,
 ) -> None:
     """Correlate every score with what people said: coefficients, intervals, tests between the scores, bins, classes.
@@ -70,9 +56,11 @@ def align(
     """
     with one_sentence("method", "scores"):
         import numpy as np
+        from rich.console import Console
 
         from hardsight.alignment import align_scores, disagreements
         from hardsight.alignment.tables import read_joined
+        from hardsight.hardness import SCORES
         from hardsight.records import check_writable, write_json
 
         if larger_is not in ("easier", "harder"):
@@ -94,8 +82,12 @@ def align(
         samples = len(joined.ids)
         if resamples is None:
             resamples = default_resamples(samples, len(joined.scores))
-        columns = _directed(joined.scores)
-        with _busy(f"correlating {len(columns)} scores over {samples:,} samples"):
+        # Scores under a registered name point as the registry says, where their own column does not.
+        known = {name: "harder" if score.larger_is_harder else "easier" for name, score in SCORES.items()}
+        columns = [one if one.direction else replace(one, direction=known.get(one.name)) for one in joined.scores]
+        console = Console(stderr=True)
+        busy = console.status(f"correlating {len(columns)} scores over {samples:,} samples")
+        with busy if console.is_terminal else nullcontext():
             results = align_scores(
                 columns,
                 joined.human,
@@ -106,7 +98,13 @@ def align(
                 resamples=resamples,
                 generator=np.random.default_rng(seed),
             )
-        results |= _origin(joined, scores_file, humans_file, seed)
+        results |= {
+            "source": {"scores": str(scores_file), "humans": str(humans_file)},
+            "join": f"{joined.match}.",
+            "join_incomplete": joined.incomplete,
+            "left_out": joined.left_out,
+            "seed": seed,
+        }
         if disagree:
             labels = None if joined.labels is None else joined.labels.tolist()
             found = disagreements(columns, joined.human, disagree, ids=joined.ids, labels=labels)
@@ -116,7 +114,11 @@ def align(
                 if isinstance(sample["label"], int) and 0 <= sample["label"] < len(names):
                     sample["label"] = names[sample["label"]]
         write_json(folder / RESULTS_FILE, results)
-        written = _page(folder) if page else "left out"
+        written = why_no_page() if page else "left out"
+        if written is None:
+            from hardsight.report.alignment_page import write_alignment_page
+
+            written = str(write_alignment_page(folder / RESULTS_FILE))
     if as_json:
         say_json(results)
         return
@@ -133,22 +135,6 @@ def default_resamples(samples: int, scores: int) -> int:
     return max(100, min(1000, 300_000_000 // (samples * scores)))
 
 
-def _busy(text: str) -> AbstractContextManager[Any]:
-    """A spinner on a terminal, nothing in a pipe."""
-    from rich.console import Console
-
-    console = Console(stderr=True)
-    return console.status(text) if console.is_terminal else nullcontext()
-
-
-def _directed(scores: Sequence[Any]) -> list[Any]:
-    """Scores under a registered name point as the registry says, where their own column does not."""
-    from hardsight.hardness import SCORES
-
-    known = {name: "harder" if score.larger_is_harder else "easier" for name, score in SCORES.items()}
-    return [one if one.direction else replace(one, direction=known.get(one.name)) for one in scores]
-
-
 def _coarse(path: Path, labels: Any) -> dict[Any, str]:
     """The coarse class of each label that occurs, by its name, or by its number as text."""
     from hardsight.datasets.hierarchy import read_groups
@@ -157,16 +143,6 @@ def _coarse(path: Path, labels: Any) -> dict[Any, str]:
     if labels is None:
         raise ValueError("--coarse needs a column 'label' in the table of scores, without gaps")
     return {one: coarse_of[str(one)] for one in set(labels.tolist()) if str(one) in coarse_of}
-
-
-def _origin(joined: Any, scores_file: Path, humans_file: Path, seed: int) -> dict[str, Any]:
-    return {
-        "source": {"scores": str(scores_file), "humans": str(humans_file)},
-        "join": f"{joined.match}.",
-        "join_incomplete": joined.incomplete,
-        "left_out": joined.left_out,
-        "seed": seed,
-    }
 
 
 def _write_pictures(folder: Path, sides: Mapping[str, Any], data: Path | None, scores_file: Path) -> Sequence[str]:
@@ -195,21 +171,12 @@ def _write_pictures(folder: Path, sides: Mapping[str, Any], data: Path | None, s
     return () if images is None else images.class_names
 
 
-def _page(folder: Path) -> str:
-    """Write the page and return its path, or why there is none."""
-    reason = why_no_page()
-    if reason is not None:
-        return reason
-    from hardsight.report.alignment_page import write_alignment_page
-
-    return str(write_alignment_page(folder / RESULTS_FILE))
-
-
 def _print(results: Mapping[str, Any], page: bool) -> None:
     from hardsight.alignment.shown import decimals, interval_text, notes, p_text
 
     say(results["join"])
-    scores, method, human = results["scores"], results["method"], results["human"]["name"]
+    scores, method = results["scores"], results["method"]
+    name, human = scores[0]["name"], results["human"]["name"]
     noted = notes(results)
     if noted:
         print_table("notes", ("score", "note"), noted)
@@ -220,16 +187,7 @@ def _print(results: Mapping[str, Any], page: bool) -> None:
         others = [decimals(one) for one in (found["pearson"]["coefficient"], found["kendall"]["coefficient"])]
         first = [decimals(spearman["coefficient"]), interval_text(spearman["interval"]), p_text(spearman["p_value"])]
         rows.append([score["name"], score["direction"] or "?", *first, *others, decimals(held.get("coefficient"))])
-    header: Sequence[str] = (
-        "score",
-        "larger is",
-        "spearman",
-        "interval",
-        "p",
-        "pearson",
-        "kendall",
-        "given correctness",
-    )
+    header = ["score", "larger is", "spearman", "interval", "p", "pearson", "kendall", "given correctness"]
     print_table(f"agreement with {human}", header, rows)
     rows = []
     for pair in results["comparisons"]:
@@ -238,15 +196,15 @@ def _print(results: Mapping[str, Any], page: bool) -> None:
         tests = ["no test" if pair.get("reason") else meng, p_text(pair.get("meng_holm")), steiger, fisher]
         rows.append([pair["first"], pair["second"], *difference, *tests])
     if rows:
-        header = ("stronger", "weaker", "difference", "interval", "Meng p", "Holm", "Steiger p", "Fisher p")
+        header = ["stronger", "weaker", "difference", "interval", "Meng p", "Holm", "Steiger p", "Fisher p"]
         print_table(f"tests between the scores, by {method}", header, rows)
     bins = results["bins"]["groups"]
-    groups = bins[scores[0]["name"]]
+    groups = bins[name]
     rows = [["samples", *(f"{group['n']:,}" for group in groups)]]
     for score in scores:
         found = [group["correlation"] for group in bins[score["name"]]]
         rows.append([score["name"], *(decimals(one["coefficient"]) if one else "-" for one in found)])
-    header = ("score", *(f"{low:.4g} to {high:.4g}" for low, high in (group["group"] for group in groups)))
+    header = ["score", *(f"{low:.4g} to {high:.4g}" for low, high in (group["group"] for group in groups))]
     print_table(f"within bins of {human}, by {method}", header, rows)
     if results["classes"]:
         of_scores = results["classes"].values()
@@ -254,18 +212,11 @@ def _print(results: Mapping[str, Any], page: bool) -> None:
         there = f"in {RESULTS_FILE}{' and on the page' if page else ''}"
         where = there if some else "too small or constant for a correlation"
         say(f"{len(next(iter(of_scores)))} classes: {where}")
-    _print_disagreements(results)
-
-
-def _print_disagreements(results: Mapping[str, Any]) -> None:
-    from hardsight.alignment.shown import decimals
-
-    name, human = results["scores"][0]["name"], results["human"]["name"]
     for side, samples in results.get("disagreements", {}).get(name, {}).items():
         harder = f"people than for {name}" if side == "people" else f"{name} than for people"
         rows = []
         for one in samples:
             ranks = decimals(one["human_rank"]), decimals(one["model_rank"])
             rows.append([one["id"], one["label"], f"{one['human']:.4g}", f"{one['score']:.4g}", *ranks])
-        header = ("id", "class", human, name, "rank by people", f"rank by {name}")
+        header = ["id", "class", human, name, "rank by people", f"rank by {name}"]
         print_table(f"harder for {harder}", header, rows)

@@ -1,12 +1,11 @@
 """`hardsight audit`: which labels of a scored data set are probably wrong, why, and a list to act on."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from shlex import quote
 from typing import Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from hardsight.cli.printing import AsJson, one_sentence, print_table, say, say_json, why_no_page
 
@@ -14,81 +13,58 @@ from hardsight.cli.printing import AsJson, one_sentence, print_table, say, say_j
 def audit(
     source: Annotated[
         Path,
-        typer.Argument(
+        Argument(
             metavar="SOURCE",
             help="A folder of images, a data set's name, a table of rows, texts or scores, a file of arrays, or a run.",
         ),
     ],
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Folder to write. [default: RUN/audit or SCORES-audit]")
+        Path | None, Option("--output", "-o", help="Folder to write. [default: RUN/audit or SCORES-audit]")
     ] = None,
     features: Annotated[
         str | None,
-        typer.Option(
-            "--features",
-            help="Column of lists, or FILE (npy, npz, safetensors): embeddings. Or columns of rows: age,city, or all.",
+        Option(
+            help="Column of lists, or FILE (npy, npz, safetensors): embeddings. Or columns of rows: age,city, or all."
         ),
     ] = None,
-    probabilities: Annotated[
-        str | None, typer.Option("--probabilities", help="Column of lists, or FILE: by models that saw others.")
-    ] = None,
+    probabilities: Annotated[str | None, Option(help="Column of lists, or FILE: by models that saw others.")] = None,
     backbone: Annotated[
-        str | None,
-        typer.Option(
-            "--backbone", help="Encoder of images or texts: timm:NAME@FILE, hf:FOLDER, package:NAME; not downloaded."
-        ),
+        str | None, Option(help="Encoder of images or texts: timm:NAME@FILE, hf:FOLDER, package:NAME; not downloaded.")
     ] = None,
-    size: Annotated[
-        int | None, typer.Option("--size", min=1, help="Side of the backbone's images. [default: its own]")
-    ] = None,
-    label: Annotated[str, typer.Option("--label", help="Column of the labels.")] = "label",
-    text: Annotated[
-        str | None, typer.Option("--text", help="Column of texts: shown, and what a backbone encodes.")
-    ] = None,
-    show: Annotated[list[str] | None, typer.Option("--show", help="Column to be shown; may be given again.")] = None,
-    groups: Annotated[
-        str | None, typer.Option("--groups", help="Column of groups that no fold parts: patient, video, author.")
-    ] = None,
-    folds: Annotated[int, typer.Option("--folds", min=2, help="Parts, each judged by heads of the others.")] = 5,
-    class_names: Annotated[
-        str | None, typer.Option("--class-names", help="Names of the classes, in order: ant,bee,cat.")
-    ] = None,
-    seed: Annotated[int, typer.Option("--seed", help="Of the folds.")] = 0,
+    size: Annotated[int | None, Option(min=1, help="Side of the backbone's images. [default: its own]")] = None,
+    label: Annotated[str, Option(help="Column of the labels.")] = "label",
+    text: Annotated[str | None, Option(help="Column of texts: shown, and what a backbone encodes.")] = None,
+    show: Annotated[list[str] | None, Option(help="Column to be shown; may be given again.")] = None,
+    groups: Annotated[str | None, Option(help="Column of groups that no fold parts: patient, video, author.")] = None,
+    folds: Annotated[int, Option(min=2, help="Parts, each judged by heads of the others.")] = 5,
+    class_names: Annotated[str | None, Option(help="Names of the classes, in order: ant,bee,cat.")] = None,
+    seed: Annotated[int, Option(help="Of the folds.")] = 0,
     scores: Annotated[
-        list[str] | None, typer.Option("--score", help="Rank by this column; several are combined by their ranks.")
+        list[str] | None, Option("--score", help="Rank by this column; several are combined by their ranks.")
     ] = None,
     estimate: Annotated[
-        str, typer.Option("--estimate", help="Number of issues by: auto, confident_joint, disagreement, mixture.")
+        str, Option(help="Number of issues by: auto, confident_joint, disagreement, mixture.")
     ] = "auto",
-    by: Annotated[
-        str | None, typer.Option("--by", help="Also show hardness by this column: label, domain, ...")
-    ] = None,
+    by: Annotated[str | None, Option(help="Also show hardness by this column: label, domain, ...")] = None,
     apply: Annotated[
-        Path | None, typer.Option("--apply", help="An edited actions.csv: write the labels after it, and nothing else.")
+        Path | None, Option(help="An edited actions.csv: write the labels after it, and nothing else.")
     ] = None,
     to: Annotated[
-        Path | None,
-        typer.Option("--to", help="With --apply: a new folder for the data as it is then, class folders or a table."),
+        Path | None, Option(help="With --apply: a new folder for the data as it is then, class folders or a table.")
     ] = None,
-    files: Annotated[str, typer.Option("--files", help="How --to gets files: link, copy or move.")] = "link",
+    files: Annotated[str, Option(help="How --to gets files: link, copy or move.")] = "link",
     undo: Annotated[
-        bool, typer.Option("--undo", help="SOURCE is a folder that --to wrote: take it back, as its log says.")
+        bool, Option("--undo", help="SOURCE is a folder that --to wrote: take it back, as its log says.")
     ] = False,
     data: Annotated[
         Path | None,
-        typer.Option(
-            "--data", help="The images, for pictures, files' and classes' names. [default: where they were scored]"
-        ),
+        Option(help="The images, for pictures, files' and classes' names. [default: where they were scored]"),
     ] = None,
-    layout: Annotated[
-        str | None, typer.Option("--layout", help="How the data is laid out: `hardsight data list`.")
-    ] = None,
-    split: Annotated[str | None, typer.Option("--split", help="Which part of the data.")] = None,
-    export: Annotated[
-        str | None, typer.Option("--export", help="Also write a table for: fiftyone, spotlight or label-studio.")
-    ] = None,
-    top: Annotated[int, typer.Option("--top", min=0, help="Suspects to print.")] = 20,
-    page: Annotated[bool, typer.Option("--page/--no-page", help="Write report.html.")] = True,
+    layout: Annotated[str | None, Option(help="How the data is laid out: `hardsight data list`.")] = None,
+    split: Annotated[str | None, Option(help="Which part of the data.")] = None,
+    export: Annotated[str | None, Option(help="Also write a table for: fiftyone, spotlight or label-studio.")] = None,
+    top: Annotated[int, Option(min=0, help="Suspects to print.")] = 20,
+    page: Annotated[bool, Option("--page/--no-page", help="Write report.html.")] = True,
     as_json: AsJson = False,
 ) -> None:
     """Name the labels that are probably wrong, with reasons, the expected class and an estimate of how many.
@@ -117,12 +93,10 @@ def audit(
     told = (
         "estimate by layout split features probabilities show backbone size text groups folds class_names to files form"
     )
-    with one_sentence(*told.split()):
+    with one_sentence(*told.split(), score="--score"):
         from hardsight.cleaning.auditing import THUMBNAILS_FILE, of_opened
-        from hardsight.cleaning.labelled import Scored
         from hardsight.cleaning.sources import Options, holds_images, open_source, output_of
         from hardsight.engines.images import scored_images
-        from hardsight.files.shards import is_sharded
 
         if undo:
             _undo(source, as_json)
@@ -130,66 +104,36 @@ def audit(
         if to is not None and apply is None:
             raise ValueError("to must come with --apply, the edited list that says what changes")
         folder = output or output_of(source)
-        if is_sharded(source):
-            _audit_shards(source, folder, scores, estimate, top, as_json)
-            return
         # Of a table or a run these say where its pictures are.
-        own = data is None and holds_images(source)
-        place = (layout, split) if own else (None, None)
+        place = (layout, split) if data is None and holds_images(source) else (None, None)
         columns = features.split(",") if features and "," in features and not Path(features).exists() else features
         options = Options(label, columns, probabilities, backbone, text, show or (), groups, names, *place, size,
                           folder, judged=apply is None)  # fmt: skip
-        opened = open_source(source, options)
-        scored, images = opened.scored, opened.images
+        samples = open_source(source, options)
+        if samples.table.num_rows and samples.images is None and (data is not None or (page and apply is None)):
+            images = scored_images(samples.table, data, layout, split)
+            samples = samples if images is None else samples.with_images(images)
         if apply is not None:
-            images = images if data is None else scored_images(scored.table, data, layout, split)
-            scored = _with_images(scored, images)
-            _apply(scored, apply, folder, to, as_json, images=images, label=label, files=files)
+            _apply(samples, apply, folder, to, files, as_json)
             return
-        if images is None and (page or data is not None):
-            images = scored_images(scored.table, data, layout, split)
-        scored = _with_images(scored, images)
-        opened = replace(opened, images=images, given=scored if isinstance(opened.given, Scored) else opened.given)
-        found = of_opened(opened, scores or None, estimate, folds=folds, seed=seed)
-        scored, issues, left_out = found.scored, found.issues, found.left_out
-        grouped = _groups(scored, issues.scores[0], by)
+        found = of_opened(samples, scores or None, estimate, folds=folds, seed=seed)
+        grouped = None if by is None else _groups(found, by)
         found.save(folder, page=page)
         exported = None if export is None else found.export(folder, export)
-        written = (why_no_page() or str(folder / "report.html")) if page else "left out"
-        pictured = page and (folder / THUMBNAILS_FILE).is_file()
+        whole = page and found.issues.of is None
+        written = (why_no_page() or str(folder / "report.html")) if whole else "left out"
+        pictured = whole and (folder / THUMBNAILS_FILE).is_file()
     if as_json:
-        summary = _summary(scored, issues, folder, written, top, grouped)
-        say_json(summary | {"findings": found.findings.facts(), "pictures": pictured, "left_out": left_out.to_pylist()})
+        say_json(_summary(found, folder, written, top, grouped) | {"pictures": pictured})
         return
     _print(found, folder, written, top, grouped, by)
     if exported is not None:
         say(f"exported: {exported}")
-    if len(left_out):
-        first = left_out.slice(0, 1).to_pylist()[0]
-        say(f"left out: {len(left_out):,} samples, first {first['id']}: {first['reason']}; --json names all")
-    if page and not pictured and why_no_page() is None and (wanted := _data_options(scored)):
+    if count := len(found.left_out):
+        first = found.left_out.slice(0, 1).to_pylist()[0]
+        say(f"left out: {count:,} samples, first {first['id']}: {first['reason']}; --json names all")
+    if whole and not pictured and why_no_page() is None and (wanted := _data_options(found.scored)):
         say(f"pictures: none, the images were not found: add {wanted}")
-
-
-def _audit_shards(source: Path, folder: Path, scores: list[str] | None, estimate: str, top: int, as_json: bool) -> None:
-    """Score shards may be of any number of samples: the most suspicious are listed, and the page is left out."""
-    from hardsight.cleaning.audit_folder import write_audit
-    from hardsight.cleaning.sharded import find_issues_of_shards
-
-    if scores and len(scores) > 1:
-        raise ValueError(f"--score must name one column of score shards; got {', '.join(scores)}")
-    scored, issues = find_issues_of_shards(source, scores[0] if scores else None, estimate)
-    write_audit(folder, scored, issues)
-    if as_json:
-        said = _summary(scored, issues, folder, "left out", top, None)
-        say_json(said | {"samples": issues.of, "listed": issues.table.num_rows})
-        return
-    _print_suspects(issues, scored, top)
-    say(
-        f"about {issues.estimated:,} of {issues.of:,} labels are probably wrong, by {issues.estimate}; ranked by "
-        f"{issues.scores[0]}"
-    )
-    say(f"the {issues.table.num_rows:,} most suspicious are in {folder}")
 
 
 def _data_options(scored: Any) -> str | None:
@@ -212,30 +156,29 @@ def _data_options(scored: Any) -> str | None:
     return f"{options} --split {quote(str(split))}" if split else options
 
 
-def _apply(scored: Any, actions: Path, folder: Path, to: Path | None, as_json: bool, **how: Any) -> None:
+def _apply(samples: Any, actions: Path, folder: Path, to: Path | None, files: str, as_json: bool) -> None:
     """The labels after a list, beside it; or, with `to`, the data as it is then."""
-    from hardsight.cleaning.applying import LABELS_FILE, apply_to
-    from hardsight.cleaning.rebuilding import LOG_FILE, rebuild
+    from hardsight.cleaning.applying import LABELS_FILE, LOG_FILE, apply_to, rebuild
     from hardsight.records import write_table
 
     if to is None:
-        table, applied = apply_to(scored, actions)
-        named, written, samples, more = "labels", folder / LABELS_FILE, table.num_rows, ""
+        table, applied = apply_to(samples, actions)
+        named, written, remain, more = "labels", folder / LABELS_FILE, table.num_rows, ""
         write_table(written, table)
     else:
-        done = rebuild(scored, actions, to, **how)
-        named, written, samples, applied = "written", done.written, done.samples, done.applied
+        done = rebuild(samples, actions, to, files=files)
+        named, written, remain, applied = "written", done.written, done.samples, done.applied
         more = f"; {to / LOG_FILE} says what changed, and --undo takes it back"
     if as_json:
-        say_json({named: str(written), "samples": samples, **applied.counts})
+        say_json({named: str(written), "samples": remain, **applied.counts})
         return
     counts = ", ".join(f"{count} {action}" for action, count in applied.counts.items())
-    say(f"{counts}; {samples:,} samples remain")
+    say(f"{counts}; {remain:,} samples remain")
     say(f"{named}: {written}{more}")
 
 
 def _undo(folder: Path, as_json: bool) -> None:
-    from hardsight.cleaning.rebuilding import undo
+    from hardsight.cleaning.applying import undo
 
     done, left = undo(folder)
     if as_json:
@@ -246,35 +189,26 @@ def _undo(folder: Path, as_json: bool) -> None:
         say(f"left alone: {len(left):,} that changed since, or whose place is taken; the first: {left[0]}")
 
 
-def _groups(scored: Any, score: str, by: str | None) -> list[dict[str, Any]] | None:
-    if by is None:
-        return None
+def _groups(found: Any, by: str) -> list[dict[str, Any]]:
     import torch
 
     from hardsight.cleaning import hardness_by_group
 
-    rows: list[dict[str, Any]] = hardness_by_group(
-        scored.table, score, by, generator=torch.Generator().manual_seed(0)
-    ).to_pylist()
-    names = scored.class_names if by in ("label", "predicted") else None
+    if found.issues.of is not None:
+        raise ValueError("by must be left out of score shards, of which only the most suspicious are read")
+    table, generator = found.scored.table, torch.Generator().manual_seed(0)
+    rows: list[dict[str, Any]] = hardness_by_group(table, found.issues.scores[0], by, generator=generator).to_pylist()
+    names = found.scored.class_names if by in ("label", "predicted") else None
     for row in rows:
         if names and isinstance(row["group"], int) and 0 <= row["group"] < len(names):
             row["group"] = names[row["group"]]
     return rows
 
 
-def _with_images(scored: Any, images: Any) -> Any:
-    """A training keeps numbers of samples and classes; the images add files and names."""
-    if images is None:
-        return scored
-    from hardsight.engines.images import with_paths
-
-    return replace(scored, table=with_paths(scored.table, images)).named(images.class_names)
-
-
-def _rows(issues: Any, scored: Any, top: int) -> list[dict[str, Any]]:
+def _rows(found: Any, top: int) -> list[dict[str, Any]]:
     """The most suspicious samples, each by its file's name where it has one."""
-    paths = scored.table.column("path").to_pylist() if "path" in scored.table.column_names else None
+    issues, table = found.issues, found.scored.table
+    paths = table.column("path").to_pylist() if "path" in table.column_names else None
     rows = []
     for at, row in enumerate(issues.table.slice(0, top).to_pylist()):
         named = {
@@ -286,53 +220,51 @@ def _rows(issues: Any, scored: Any, top: int) -> list[dict[str, Any]]:
     return rows
 
 
-def _print_suspects(issues: Any, scored: Any, top: int) -> None:
-    header = ("rank", "sample", "label", "expected", "suspicion", "reasons")
-    rows = [
-        [row["rank"], row["id"], row["label"], row["expected"], _number(row["suspicion"]), row["reasons"]]
-        for row in _rows(issues, scored, top)
-    ]
-    print_table("most suspicious first", header, rows, cut_last=True)
-
-
-def _summary(scored: Any, issues: Any, folder: Path, written: str, top: int, groups: Any) -> dict[str, Any]:
+def _summary(found: Any, folder: Path, written: str, top: int, groups: Any) -> dict[str, Any]:
+    issues = found.issues
     return {
-        "source": str(scored.path),
+        "source": str(found.scored.path),
         "output": str(folder),
-        "samples": issues.table.num_rows,
+        "samples": issues.samples,
+        "listed": issues.table.num_rows,
         "estimated_issues": issues.estimated,
         "estimate": issues.estimate,
         "suspects_agreed_with": issues.agreed,
         "scores": list(issues.scores),
         "page": written,
-        "suspects": _rows(issues, scored, top),
+        "suspects": _rows(found, top),
         **({} if groups is None else {"groups": groups}),
+        "findings": found.findings.facts(),
+        "left_out": found.left_out.to_pylist(),
     }
 
 
 def _print(
     found: Any, folder: Path, written: str, top: int, groups: list[dict[str, Any]] | None, by: str | None
 ) -> None:
-    from hardsight.cleaning.audit_folder import ACTIONS_FILE
-    from hardsight.cleaning.summary import findings_in_short, headline
+    from hardsight.cleaning.audit_output import ACTIONS_FILE, findings_in_short, headline
 
     issues = found.issues
-    _print_suspects(issues, found.scored, top)
+    rows = [
+        [row["rank"], row["id"], row["label"], row["expected"], _number(row["suspicion"]), row["reasons"]]
+        for row in _rows(found, top)
+    ]
+    header = ("rank", "sample", "label", "expected", "suspicion", "reasons")
+    print_table("most suspicious first", header, rows, cut_last=True)
     if groups is not None:
         numbers = ("mean", "low", "high", "difference")
-        lines = [[row["group"], row["count"], *(_number(row[name]) for name in numbers)] for row in groups]
-        print_table(f"{issues.scores[0]} by {by}, hardest first", (str(by), "count", *numbers), lines)
-    for line in (headline(found), *_cautions(issues, issues.estimated / issues.table.num_rows)):
-        say(line)
-    for line in findings_in_short(found.findings):
+        rows = [[row["group"], row["count"], *(_number(row[name]) for name in numbers)] for row in groups]
+        print_table(f"{issues.scores[0]} by {by}, hardest first", (str(by), "count", *numbers), rows)
+    listed = [] if issues.of is None else [f"the {issues.table.num_rows:,} most suspicious are listed"]
+    for line in (headline(found), *_cautions(issues), *findings_in_short(found.findings), *listed):
         say(line)
     say(f"actions: {folder / ACTIONS_FILE}")
     say(f"page: {written}")
 
 
-def _cautions(issues: Any, share: float) -> Iterator[str]:
+def _cautions(issues: Any) -> Iterator[str]:
     """What weakens the count."""
-    if issues.estimate == "disagreement" and share > 0.5:
+    if issues.estimate == "disagreement" and issues.estimated > issues.samples / 2:
         yield "that is more than half: a model that has not learned the classes disagrees with right labels too"
     if issues.one_look:
         yield "counted by one forward pass, whose own mistakes are included: trust the order more than the number"

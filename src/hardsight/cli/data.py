@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from typer import Argument, Option
 
 from hardsight.cli.printing import AsJson, one_sentence, print_table, say, say_json
 
@@ -16,9 +17,7 @@ INCOMPLETE = 1
 
 
 @data_app.command("list")
-def list_known(
-    as_json: AsJson = False,
-) -> None:
+def list_known(as_json: AsJson = False) -> None:
     """Name the data sets that can be read and where each is looked for.
 
     Example: hardsight data list
@@ -39,11 +38,9 @@ def list_known(
 
 @data_app.command("check")
 def check_root(
-    root: Annotated[Path, typer.Argument(envvar="HARDSIGHT_DATA", help="The folder that holds the data sets.")],
-    names: Annotated[list[str] | None, typer.Option("--name", help="Only this data set; may be repeated.")] = None,
-    decode: Annotated[
-        bool, typer.Option("--decode", help="Decode every image too: slow, finds damaged files.")
-    ] = False,
+    root: Annotated[Path, Argument(envvar="HARDSIGHT_DATA", help="The folder that holds the data sets.")],
+    names: Annotated[list[str] | None, Option("--name", help="Only this data set; may be repeated.")] = None,
+    decode: Annotated[bool, Option("--decode", help="Decode every image too: slow, finds damaged files.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Report for each data set whether it is complete, incomplete (and what is missing) or absent.
@@ -71,8 +68,8 @@ def check_root(
 
 @data_app.command("unpack")
 def unpack_archive(
-    archive: Annotated[Path, typer.Argument(help="A zip or tar file as downloaded.")],
-    root: Annotated[Path, typer.Argument(envvar="HARDSIGHT_DATA", help="The folder to unpack into.")],
+    archive: Annotated[Path, Argument(help="A zip or tar file as downloaded.")],
+    root: Annotated[Path, Argument(envvar="HARDSIGHT_DATA", help="The folder to unpack into.")],
 ) -> None:
     """Unpack a downloaded archive, whole or not at all; an entry that points outside the folder is an error.
 

@@ -1,25 +1,23 @@
-"""`hardsight demo`: the main job, on data that the library brings."""
+"""`hardsight demo`: the main job, on data that the library brings; `hardsight bench`: its kernels on this GPU."""
 
+from dataclasses import asdict
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
-import typer
+from typer import Option
 
 from hardsight.cli.printing import AsJson, one_sentence, print_table, say, say_json, why_no_page
-
-if TYPE_CHECKING:
-    from hardsight.demo import DemoResult
 
 _SUSPECTS, _SCORES = 8, 8
 _ALWAYS_SHOWN = ("avh", "confidence", "norm")
 
 
 def demo(
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder of the run record.")] = Path("runs/demo"),
-    noise: Annotated[float, typer.Option(help="Share of the training labels to flip.")] = 0.2,
-    epochs: Annotated[int, typer.Option(help="Passes over the training set.")] = 20,
-    seed: Annotated[int, typer.Option(help="Everything random follows from it.")] = 0,
+    output: Annotated[Path, Option("--output", "-o", help="Folder of the run record.")] = Path("runs/demo"),
+    noise: Annotated[float, Option(help="Share of the training labels to flip.")] = 0.2,
+    epochs: Annotated[int, Option(help="Passes over the training set.")] = 20,
+    seed: Annotated[int, Option(help="Everything random follows from it.")] = 0,
     as_json: AsJson = False,
 ) -> None:
     """Train on digits with wrong labels among them, find these labels, and write a page about it.
@@ -29,36 +27,15 @@ def demo(
     from hardsight.demo import run_demo
 
     with one_sentence("epochs", "seed", rate="--noise", folder="--output"):
-        result = run_demo(
-            output,
-            noise_rate=noise,
-            epochs=epochs,
-            seed=seed,
-            progress=False if as_json else None,
-            say=(lambda line: None) if as_json else say,
-        )
+        quiet: dict[str, Any] = {"progress": False, "say": lambda line: None} if as_json else {"say": say}
+        result = run_demo(output, noise_rate=noise, epochs=epochs, seed=seed, **quiet)
     if as_json:
-        say_json(_summary(result))
-    else:
-        _print(result)
-
-
-def _summary(result: "DemoResult") -> dict[str, Any]:
-    return {
-        "report": result.report,
-        "samples": result.samples,
-        "flipped": result.flipped,
-        "test_accuracy": result.test_accuracy,
-        "ranked_by": result.ranked_by,
-        "estimated": result.estimated,
-        "found": result.found,
-        "scores": {
+        told = ("report", "samples", "flipped", "test_accuracy", "ranked_by", "estimated", "found")
+        scores = {
             one.score: {"auroc": one.auroc, "average_precision": one.average_precision} for one in result.detections
-        },
-    }
-
-
-def _print(result: "DemoResult") -> None:
+        }
+        say_json({name: getattr(result, name) for name in told} | {"scores": scores})
+        return
     although = f" although {result.flipped} labels were wrong" if result.flipped else ""
     say(f"test accuracy {result.test_accuracy:.1%}{although}")
     say(
@@ -81,3 +58,41 @@ def _print(result: "DemoResult") -> None:
     say(f"record {result.folder}")
     say(f"next   hardsight audit {quote(str(result.folder))}")
     say(f"look   hardsight explore {quote(str(result.folder))}")
+
+
+def bench(
+    only: Annotated[str | None, Option(help="One op, such as angular_scores.")] = None,
+    compiled: Annotated[bool, Option(help="Time torch.compile of the plain version too; takes minutes.")] = True,
+    save: Annotated[Path | None, Option(help="Append the rows to this table, such as benchmarks/results.csv.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Time the fused kernels on this machine's GPU: ours, plain, compiled, and the floor no version goes under.
+
+    Examples:
+
+        hardsight bench
+
+        hardsight bench --only rescaled_cross_entropy --no-compiled
+    """
+    with one_sentence("only"):
+        from hardsight import benchmark
+
+        def keep(row: Any) -> None:
+            # Each row at once, so that an interruption loses none.
+            if save is not None:
+                benchmark.append([row], save)
+            if not as_json:
+                _print_row(row)
+
+        rows = benchmark.run(only, compiled, seen=keep)
+    if as_json:
+        say_json([asdict(row) for row in rows])
+    else:
+        first = rows[0]
+        kept = "" if save is None else f"; appended to {save}"
+        say(f"{first.device}, torch {first.torch}, triton {first.triton}{kept}")
+
+
+def _print_row(row: Any) -> None:
+    spread = f"{row.median_ms:9.3f} ms ({row.p20_ms:.3f} to {row.p80_ms:.3f})"
+    say(f"{row.op:30} {row.shape:26} {row.variant:28} {spread:36} {row.peak_mib:9.1f} MiB", flush=True)

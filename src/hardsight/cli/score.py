@@ -1,22 +1,26 @@
 """`hardsight score`: scores of features in a file or in shards, or of a user's own model and images, as Parquet."""
 
 import warnings
+from collections.abc import Sequence
+from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from hardsight.cli.printing import AsJson, one_sentence, say, say_json, say_left_out
 
 # A side beyond this is a typing mistake, and one image of it is gigabytes.
 _MOST_PIXELS = 8192
+# How much of a picture's light the strongest part of a map takes, and of which colour.
+_STRENGTH, _COLOUR = 0.6, (1.0, 0.35, 0.0)
 _SCORES = ("avh", "confidence", "norm", "angular_margin", "margin", "loss", "el2n", "entropy")
 
 
 def score(
     source: Annotated[
         str | None,
-        typer.Argument(
+        Argument(
             metavar="[FEATURES]",
             help="Features: a file (npz, safetensors, parquet) with weight and labels; or shards, a folder or a glob, "
             "local, s3:// or gs://.",
@@ -24,65 +28,34 @@ def score(
     ] = None,
     output: Annotated[
         str | None,
-        typer.Option(
-            "--output", "--out", "-o", help="File to write; of shards a folder. [default: scores.parquet, scores]"
-        ),
+        Option("--output", "--out", "-o", help="File to write; of shards a folder. [default: scores.parquet, scores]"),
     ] = None,
     model: Annotated[
-        str | None,
-        typer.Option(
-            "--model", help="timm:NAME, hf:FOLDER, torchvision:NAME, hardsight:NAME or package.module:factory."
-        ),
+        str | None, Option(help="timm:NAME, hf:FOLDER, torchvision:NAME, hardsight:NAME or package.module:factory.")
     ] = None,
-    data: Annotated[
-        Path | None, typer.Option("--data", help="Folder of images: one folder per class, or a known set.")
-    ] = None,
-    layout: Annotated[
-        str | None, typer.Option("--layout", help="How the data is laid out: a name of `hardsight data list`.")
-    ] = None,
-    split: Annotated[str | None, typer.Option("--split", help="Which part of the data.")] = None,
-    weights: Annotated[
-        Path | None, typer.Option("--weights", help="safetensors, or a checkpoint of tensors only.")
-    ] = None,
-    num_classes: Annotated[
-        int | None, typer.Option("--num-classes", help="Size of the head, where the builder takes it.")
-    ] = None,
-    classes: Annotated[
-        Path | None, typer.Option("--classes", help='JSON: {"class of the data": [classes of the model], ...}.')
-    ] = None,
-    activation_maps: Annotated[
-        int, typer.Option("--activation-maps", min=0, help="Grad-CAM of so many of the hardest images, for explore.")
-    ] = 0,
-    unlabelled: Annotated[bool, typer.Option("--unlabelled", help="Score against the predicted class.")] = False,
+    data: Annotated[Path | None, Option(help="Folder of images: one folder per class, or a known set.")] = None,
+    layout: Annotated[str | None, Option(help="How the data is laid out: a name of `hardsight data list`.")] = None,
+    split: Annotated[str | None, Option(help="Which part of the data.")] = None,
+    weights: Annotated[Path | None, Option(help="safetensors, or a checkpoint of tensors only.")] = None,
+    num_classes: Annotated[int | None, Option(help="Size of the head, where the builder takes it.")] = None,
+    classes: Annotated[Path | None, Option(help='JSON: {"class of the data": [classes of the model], ...}.')] = None,
+    activation_maps: Annotated[int, Option(min=0, help="Grad-CAM of so many of the hardest images, for explore.")] = 0,
+    unlabelled: Annotated[bool, Option("--unlabelled", help="Score against the predicted class.")] = False,
     head: Annotated[
-        str | None,
-        typer.Option("--head", help="File of weight and bias, for features; a model's last linear layer, for images."),
+        str | None, Option(help="File of weight and bias, for features; a model's last linear layer, for images.")
     ] = None,
-    scores: Annotated[list[str] | None, typer.Option("--score", help="A score to compute; may be repeated.")] = None,
-    size: Annotated[str | None, typer.Option("--size", help="Input size: 224, or 224x192 (height x width).")] = None,
-    mean: Annotated[
-        str | None, typer.Option("--mean", help="For pixels in [0, 1]: 0.485,0.456,0.406 or 127/255.")
-    ] = None,
-    std: Annotated[
-        str | None, typer.Option("--std", help="For pixels in [0, 1]: 0.229,0.224,0.225 or 128/255.")
-    ] = None,
-    interpolation: Annotated[
-        str | None, typer.Option("--interpolation", help="bilinear, bicubic, nearest, ...")
-    ] = None,
-    device: Annotated[
-        str | None, typer.Option("--device", help="cpu, cuda, cuda:1, ... [default: cuda if there]")
-    ] = None,
-    batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="Images at a time.")] = 64,
+    scores: Annotated[list[str] | None, Option("--score", help="A score to compute; may be repeated.")] = None,
+    size: Annotated[str | None, Option(help="Input size: 224, or 224x192 (height x width).")] = None,
+    mean: Annotated[str | None, Option(help="For pixels in [0, 1]: 0.485,0.456,0.406 or 127/255.")] = None,
+    std: Annotated[str | None, Option(help="For pixels in [0, 1]: 0.229,0.224,0.225 or 128/255.")] = None,
+    interpolation: Annotated[str | None, Option(help="bilinear, bicubic, nearest, ...")] = None,
+    device: Annotated[str | None, Option(help="cpu, cuda, cuda:1, ... [default: cuda if there]")] = None,
+    batch_size: Annotated[int, Option(min=1, help="Images at a time.")] = 64,
     workers: Annotated[
-        int,
-        typer.Option("--workers", min=0, help="Processes for shards [1]; threads for images. [one a core, 8 at most]"),
+        int, Option(min=0, help="Processes for shards [1]; threads for images. [one a core, 8 at most]")
     ] = 0,
-    engine: Annotated[
-        str | None, typer.Option("--engine", help="Where shards are scored: local, or ray, on a cluster.")
-    ] = None,
-    address: Annotated[
-        str | None, typer.Option("--address", help="Of the Ray cluster. [default: this machine]")
-    ] = None,
+    engine: Annotated[str | None, Option(help="Where shards are scored: local, or ray, on a cluster.")] = None,
+    address: Annotated[str | None, Option(help="Of the Ray cluster. [default: this machine]")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Score every sample: how hard it is, by the angle to its class and by the usual scores.
@@ -100,23 +73,18 @@ def score(
     told = ("size", "mean", "std", "interpolation", "weights", "num_classes", "device", "workers", "engine", "head")
     with one_sentence(*told, scores="--score", output="--out"):
         from hardsight.hardness.scoring import choose_scores
-        from hardsight.records import check_writable, write_table
+        from hardsight.records import check_writable, read_json, write_table
 
         chosen = tuple(scores or _SCORES)
         choose_scores(chosen)
         if (source is None) == (model is None and data is None):
             raise ValueError("give either FEATURES, a file or shards, or --model and --data")
-        flags = {
-            "size": _size(size),
-            "mean": _numbers("mean", mean),
-            "std": _numbers("std", std),
-            "interpolation": interpolation,
-        }
+        flags: dict[str, Any] = {"size": _size(size), "interpolation": interpolation}
+        flags |= {"mean": _numbers("mean", mean), "std": _numbers("std", std)}
         assumed: dict[str, Any] = {}
         notes: list[str] = []
         of_images = {"layout": layout, "split": split, "classes": classes, "weights": weights,
                      "num-classes": num_classes, "activation-maps": activation_maps or None, **flags}  # fmt: skip
-        of_shards = {"engine": engine, "address": address}
         if source is not None:
             _check_not_given("--model and --data", of_images)
         if source is not None and _are_shards(source):
@@ -133,9 +101,11 @@ def score(
             )  # fmt: skip
             _print_shards(found, chosen, as_json)
             return
-        _check_not_given("shards", of_shards)
+        _check_not_given("shards", {"engine": engine, "address": address})
         # Before the work, not after it.
-        target = _parquet(Path(output or "scores.parquet"))
+        target = Path(output or "scores.parquet")
+        if target.suffix != ".parquet":
+            raise ValueError(f"--output must end in .parquet; got {target.name!r}")
         check_writable(target)
         if source is not None:
             from hardsight.engines.files import score_file
@@ -150,30 +120,24 @@ def score(
                 raise ValueError("--model and --data belong together; give both")
             if classes is not None and unlabelled:
                 raise ValueError("--classes says what the labels mean and --unlabelled ignores them; give one of them")
-            groups, where = None if classes is None else _groups(classes), _device(device)
+            groups, where = None if classes is None else read_json(classes), _device(device)
+            if classes is not None and (not isinstance(groups, dict) or not groups):
+                raise ValueError(
+                    f"{classes} must hold a JSON object with a list of the model's classes for each class of the data"
+                )
             images = open_images(data, layout, split, labelled=not unlabelled)
             loaded = load_model(model, weights, num_classes=num_classes)
             preprocessing = loaded.preprocessing.changed(**flags)
             assumed = {name: getattr(preprocessing, name) for name in loaded.assumed if flags[name] is None}
             with warnings.catch_warnings(record=True) as warned:
                 warnings.simplefilter("default")
+                origin = {"root": str(data.resolve()), "layout": layout or "", "split": split or ""}
                 table = score_images(
-                    loaded,
-                    images,
-                    chosen,
-                    classes=groups,
-                    labelled=not unlabelled,
-                    preprocessing=preprocessing,
-                    head=head,
-                    device=where,
-                    batch_size=batch_size,
-                    workers=workers,
-                    origin={"root": str(data.resolve()), "layout": layout or "", "split": split or ""},
-                )
+                    loaded, images, chosen, classes=groups, labelled=not unlabelled, preprocessing=preprocessing,
+                    head=head, device=where, batch_size=batch_size, workers=workers, origin=origin,
+                )  # fmt: skip
             notes = [str(one.message) for one in warned]
             if activation_maps:
-                from hardsight.cli.activation_maps import write_activation_maps
-
                 rows = hardest(table, chosen[0])[:activation_maps]
                 ids = table.column("id").take(rows).to_pylist()
                 maps = target.with_name("grad_cam.parquet")
@@ -231,14 +195,18 @@ def _print(table: Any, output: Path, assumed: dict[str, Any], notes: list[str], 
 
     metadata = text_metadata(table.schema)
     skipped = skipped_in(table)
-    labels, predicted = table.column("label"), table.column("predicted")
+    labels, share, commonest = table.column("label"), None, None
+    if not labels.null_count:
+        share = float((labels.to_numpy() == table.column("predicted").to_numpy()).mean())
+        # What a model gets right that always names the same class.
+        commonest = max(labels.value_counts().field("counts").to_pylist()) / len(labels)
     summary = {
         "output": str(output),
         "samples": table.num_rows,
         "classes": int(metadata["classes"]),
         "hardness_against": metadata["hardness against"],
-        "agreement": None if labels.null_count else _share(labels, predicted),
-        "commonest_class": None if labels.null_count else _commonest(labels),
+        "agreement": share,
+        "commonest_class": commonest,
         "assumed": assumed,
         "notes": notes,
         "skipped": skipped,
@@ -247,66 +215,26 @@ def _print(table: Any, output: Path, assumed: dict[str, Any], notes: list[str], 
     if as_json:
         say_json(summary)
         return
-    say(
-        f"{table.num_rows:,} samples, {summary['classes']:,} classes, scored against the {metadata['hardness against']}"
-    )
-    if summary["agreement"] is not None:
-        say(_agreement(summary["agreement"], summary["commonest_class"], table.num_rows))
+    classes = f"{summary['classes']:,} classes"
+    say(f"{table.num_rows:,} samples, {classes}, scored against the {metadata['hardness against']}")
+    if share is not None and commonest is not None:
+        # Two standard errors: a guess is sometimes lucky.
+        chance = commonest + 2 * (commonest * (1 - commonest) / table.num_rows) ** 0.5
+        doubt = (
+            f", no more than chance (the commonest class has {commonest:.1%}): is it trained, are its classes in this "
+            "order, are its images prepared as in training?"
+        )
+        say(f"the model agrees with {share:.1%} of the labels{'' if share == 1 or share > chance else doubt}")
     if assumed:
-        say(f"the model does not record how its images are prepared; assumed: {_as_options(assumed)}")
+        options = [
+            "no --size, each image's own" if one is None else f"--{name} {','.join(f'{value:g}' for value in one)}"
+            for name, one in assumed.items()
+        ]
+        say(f"the model does not record how its images are prepared; assumed: {', '.join(options)}")
     for note in notes:
         say(f"note: {note}")
     say_left_out(skipped)
     say(f"scores: {output}")
-
-
-def _as_options(assumed: dict[str, Any]) -> str:
-    """What was assumed, as the options that set it."""
-    own = "no --size, each image's own"
-    return ", ".join(
-        own if values is None else f"--{name} {','.join(f'{value:g}' for value in values)}"
-        for name, values in assumed.items()
-    )
-
-
-def _share(labels: Any, predicted: Any) -> float:
-    return float((labels.to_numpy() == predicted.to_numpy()).mean())
-
-
-def _commonest(labels: Any) -> float:
-    """The share of the labels that the commonest class has: what a model gets right that always names it."""
-    import pyarrow.compute as pc
-
-    counts = pc.value_counts(labels.combine_chunks()).field("counts")
-    return float(pc.max(counts).as_py() / len(labels))
-
-
-def _agreement(share: float, commonest: float, samples: int) -> str:
-    text = f"the model agrees with {share:.1%} of the labels"
-    # Two standard errors: a guess is sometimes lucky.
-    if share == 1 or share > commonest + 2 * (commonest * (1 - commonest) / samples) ** 0.5:
-        return text
-    return (
-        f"{text}, no more than chance (the commonest class has {commonest:.1%}): is it trained, are its classes in "
-        "this order, are its images prepared as in training?"
-    )
-
-
-def _groups(path: Path) -> dict[str, Any]:
-    from hardsight.records import read_json
-
-    groups = read_json(path)
-    if not isinstance(groups, dict) or not groups:
-        raise ValueError(
-            f"{path} must hold a JSON object with a list of the model's classes for each class of the data"
-        )
-    return groups
-
-
-def _parquet(path: Path) -> Path:
-    if path.suffix != ".parquet":
-        raise ValueError(f"--output must end in .parquet; got {path.name!r}")
-    return path
 
 
 def _device(name: str | None) -> str:
@@ -333,11 +261,31 @@ def _numbers(name: str, text: str | None) -> tuple[float, ...] | None:
     if text is None:
         return None
     try:
-        return tuple(_fraction(part) for part in text.split(","))
+        return tuple(float(Fraction(part)) for part in text.split(","))
     except (ValueError, ZeroDivisionError):
         raise ValueError(f"--{name} must be 1 or 3 numbers as 0.485,0.456,0.406 or 127/255; got {text!r}") from None
 
 
-def _fraction(text: str) -> float:
-    top, _, bottom = text.partition("/")
-    return float(top) / float(bottom or 1)
+def write_activation_maps(
+    path: Path, loaded: Any, preprocessing: Any, images: Any, ids: Sequence[int], *, head: str | None, device: str
+) -> None:
+    """Grad-CAM for the predicted class over each of these images, as the model sees it: grey, with the map in red."""
+    import torch
+
+    from hardsight.explain import grad_cam
+    from hardsight.records import write_thumbnails
+
+    where = {identity: at for at, identity in enumerate(images.ids.tolist())}
+    model, colour = loaded.model.to(device), torch.tensor(_COLOUR)
+    kept, pictures = [], []
+    for one in ids:
+        try:
+            prepared = preprocessing(images[where[one]][0])
+        except ValueError:
+            continue
+        heat = _STRENGTH * grad_cam(model, prepared[None].to(device), size="input", head=head)[0].cpu()[..., None]
+        grey = prepared.float().mean(0)[..., None]
+        grey = (grey - grey.min()) / (grey.max() - grey.min()).clamp(min=1e-12)
+        kept.append(one)
+        pictures.append((255 * (grey * (1 - heat) + heat * colour)).round().to(torch.uint8).numpy())
+    write_thumbnails(path, kept, pictures)

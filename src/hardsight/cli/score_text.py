@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from typer import Option
 
 from hardsight.cli.printing import AsJson, one_sentence, print_table, say, say_json
 
@@ -12,24 +12,18 @@ _LETTERS = 60
 
 
 def score_text(
-    model: Annotated[Path, typer.Option("--model", help="Folder of a Hugging Face model and its tokenizer.")],
-    text: Annotated[Path, typer.Option("--text", help="Lines of a text file, or rows of a .parquet or .jsonl file.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The Parquet file to write.")] = Path("tokens.parquet"),
-    column: Annotated[
-        str | None, typer.Option("--column", help="The column that holds the text. [default: text]")
-    ] = None,
-    source: Annotated[str | None, typer.Option("--source", help="A column that says where a document is from.")] = None,
-    scores: Annotated[list[str] | None, typer.Option("--score", help="A score to compute; may be repeated.")] = None,
+    model: Annotated[Path, Option(help="Folder of a Hugging Face model and its tokenizer.")],
+    text: Annotated[Path, Option(help="Lines of a text file, or rows of a .parquet or .jsonl file.")],
+    output: Annotated[Path, Option("--output", "-o", help="The Parquet file to write.")] = Path("tokens.parquet"),
+    column: Annotated[str | None, Option(help="The column that holds the text. [default: text]")] = None,
+    source: Annotated[str | None, Option(help="A column that says where a document is from.")] = None,
+    scores: Annotated[list[str] | None, Option("--score", help="A score to compute; may be repeated.")] = None,
     length: Annotated[
-        int | None, typer.Option("--length", help="Tokens that the model reads at once. [default: 1024 or its own]")
+        int | None, Option(help="Tokens that the model reads at once. [default: 1024 or its own]")
     ] = None,
-    context: Annotated[
-        int | None, typer.Option("--context", help="Tokens that two windows share. [default: a quarter]")
-    ] = None,
-    batch_tokens: Annotated[int, typer.Option("--batch-tokens", min=1, help="Tokens at a time.")] = 2**13,
-    device: Annotated[
-        str | None, typer.Option("--device", help="cpu, cuda, cuda:1, ... [default: cuda if there]")
-    ] = None,
+    context: Annotated[int | None, Option(help="Tokens that two windows share. [default: a quarter]")] = None,
+    batch_tokens: Annotated[int, Option(min=1, help="Tokens at a time.")] = 2**13,
+    device: Annotated[str | None, Option(help="cpu, cuda, cuda:1, ... [default: cuda if there]")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Score every token of a file of documents: how likely, how hard by angle, and how far from the right one.

@@ -7,6 +7,7 @@ from shlex import quote
 from typing import Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from hardsight.cli.printing import AsJson, one_sentence, print_table, say, say_json, say_left_out
 
@@ -22,18 +23,16 @@ def _show_config(wanted: bool) -> bool:
 
 
 def train(
-    config: Annotated[Path, typer.Argument(help="TOML file with the configuration; docs/training.md shows one.")],
+    config: Annotated[Path, Argument(help="TOML file with the configuration; docs/training.md shows one.")],
     changes: Annotated[
-        list[str] | None, typer.Option("--set", help="Change one key, as often as wanted: --set optimizer.lr=0.05")
+        list[str] | None, Option("--set", help="Change one key, as often as wanted: --set optimizer.lr=0.05")
     ] = None,
-    restart: Annotated[
-        bool, typer.Option("--restart", help="Start over instead of going on where it stopped.")
-    ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
+    restart: Annotated[bool, Option("--restart", help="Start over instead of going on where it stopped.")] = False,
+    quiet: Annotated[bool, Option("--quiet", help="Show no progress.")] = False,
     as_json: AsJson = False,
     show_config: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--show-config", callback=_show_config, is_eager=True, help="List all keys of a configuration, and exit."
         ),
     ] = False,
@@ -68,8 +67,7 @@ def train(
 
 
 def runs(
-    folder: Annotated[Path, typer.Argument(help="Folder to look in, at any depth.")] = Path("runs"),
-    as_json: AsJson = False,
+    folder: Annotated[Path, Argument(help="Folder to look in, at any depth.")] = Path("runs"), as_json: AsJson = False
 ) -> None:
     """List the run records below a folder: where, status, epochs, seed, last and best test accuracy, when begun.
 

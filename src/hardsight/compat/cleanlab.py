@@ -14,10 +14,9 @@ import pyarrow as pa
 import torch
 
 from hardsight.cleaning.auditing import Audit, audit
-from hardsight.cleaning.labelled import labelled_arrays
 from hardsight.cleaning.neighbours import angles_to
 from hardsight.cleaning.reading import arrow_table
-from hardsight.cleaning.summary import as_text
+from hardsight.cleaning.samples import labelled_arrays
 from hardsight.names import check_name
 
 METHODS = ("self_confidence", "normalized_margin", "confidence_weighted_entropy")
@@ -40,12 +39,10 @@ def get_label_quality_scores(labels: Any, pred_probs: Any, *, method: str = "sel
     if method == "normalized_margin":
         others = beliefs.copy()
         others[np.arange(len(codes)), codes] = -np.inf
-        margin: np.ndarray = (own - others.max(1) + 1) / 2
-        return margin
+        return np.asarray((own - others.max(1) + 1) / 2)
     entropy = -(beliefs * np.log(beliefs.clip(np.finfo(float).tiny))).sum(1) / np.log(beliefs.shape[1])
     doubt = entropy / own.clip(_LEAST)
-    score: np.ndarray = np.log1p(doubt) / doubt.clip(_LEAST)
-    return score
+    return np.asarray(np.log1p(doubt) / doubt.clip(_LEAST))
 
 
 def find_label_issues(
@@ -91,26 +88,29 @@ class Datalab:
         check_name("label_name", label_name, table.column_names)
         self.labels, self.verbosity = table.column(label_name), verbosity
         self.audit: Audit | None = None
-        self._nearest: np.ndarray | None = None
+        self._found: Any = None
 
     def find_issues(self, *, pred_probs: Any = None, features: Any = None) -> None:
         """Audit the labels by probabilities, features or both; outliers and near duplicates need features."""
         self.audit = audit(labels=self.labels, probabilities=pred_probs, features=features)
         if self.verbosity:
-            print(as_text(self.audit))
-        if features is not None and "neighbours" in self._columns():
-            ids, first = self._by_id("id"), self._by_id("neighbours")
-            order = self.audit.table.column("id").to_numpy()
+            print(self.audit)
+        found = self.audit.to_pandas()
+        self._found = found.set_index("id").sort_index().rename_axis(None)
+        if "neighbours" in found:
+            # Neighbours are places in the audit's order.
+            ids = self._found.index.to_numpy(copy=True)
+            nearest = found["id"].to_numpy()[[one[0] for one in self._found["neighbours"]]]
             wide = torch.as_tensor(np.asarray(features), dtype=torch.float32)[torch.from_numpy(ids)]
-            near = np.searchsorted(ids, [order[one[0]] for one in first])
-            self._nearest = angles_to(wide - wide.mean(0), torch.from_numpy(near)[:, None])[:, 0].double().numpy()
+            near = torch.from_numpy(np.searchsorted(ids, nearest))
+            self._found["nearest"] = angles_to(wide - wide.mean(0), near[:, None])[:, 0].double().numpy()
 
     @property
     def issues(self) -> Any:
         """A pandas.DataFrame with `is_*_issue` and `*_score` of every kind that was looked for, a row for each row."""
         import pandas
 
-        kinds = [kind for kind in ISSUES if kind == "label" or f"{_SOURCES[kind]}" in self._columns()]
+        kinds = [kind for kind, source in _SOURCES.items() if source in self._looked()]
         parts = [self.get_issues(kind)[[f"is_{kind}_issue", f"{kind}_score"]] for kind in kinds]
         return pandas.concat(parts, axis=1)
 
@@ -121,69 +121,47 @@ class Datalab:
 
         frame = self.issues
         kinds = [name.removesuffix("_score") for name in frame.columns if name.endswith("_score")]
-        return pandas.DataFrame(
-            {
-                "issue_type": kinds,
-                "score": [frame[f"{kind}_score"].mean() for kind in kinds],
-                "num_issues": [int(frame[f"is_{kind}_issue"].sum()) for kind in kinds],
-            }
-        )
+        scores = [frame[f"{kind}_score"].mean() for kind in kinds]
+        counts = [int(frame[f"is_{kind}_issue"].sum()) for kind in kinds]
+        return pandas.DataFrame({"issue_type": kinds, "score": scores, "num_issues": counts})
 
     def get_issues(self, issue_name: str) -> Any:
         """One kind as a pandas.DataFrame, with what belongs to it; a row that was left out has no score."""
-        import pandas
-
         check_name("issue_name", issue_name, ISSUES)
-        columns = self._columns()
-        if issue_name != "label" and _SOURCES[issue_name] not in columns:
+        found = self._looked()
+        if _SOURCES[issue_name] not in found:
             raise ValueError(f"{issue_name} issues must be found from features; find_issues was given none")
-        ids = self._by_id("id")
-        kinds = self._by_id("kinds")
-        found: dict[str, Any] = {}
+        marked, score = f"is_{issue_name}_issue", f"{issue_name}_score"
         if issue_name == "label":
-            names = ("label_name", "expected_name") if "label_name" in columns else ("label", "expected")
-            found["is_label_issue"] = self._by_id("issue").astype(bool)
-            found["label_score"] = 1 - self._by_id("suspicion").astype(float)
-            found |= {"given_label": self._by_id(names[0]), "predicted_label": self._by_id(names[1])}
+            named = "_name" if "label_name" in found else ""
+            frame = found[["issue", "suspicion", f"label{named}", f"expected{named}"]]
+            frame = frame.set_axis([marked, score, "given_label", "predicted_label"], axis=1)
+            frame[score] = 1 - frame[score].astype(float)
         elif issue_name == "outlier":
-            found["is_outlier_issue"] = np.array(["outlier" in one for one in kinds])
-            found["outlier_score"] = 1 - self._by_id("neighbour_angle").astype(float) / np.pi
+            frame = found[["kinds", "neighbour_angle"]].set_axis([marked, score], axis=1)
+            frame[marked] = ["outlier" in one for one in frame[marked]]
+            frame[score] = 1 - frame[score].astype(float) / np.pi
         else:
-            group = pandas.Series(self._by_id("duplicate_group"), index=ids, dtype="float64")
-            members = {key: list(rows.index) for key, rows in group.dropna().groupby(group.dropna())}
-            found["is_near_duplicate_issue"] = group.notna().to_numpy()
-            found["near_duplicate_score"] = None if self._nearest is None else self._nearest / np.pi
-            found["near_duplicate_sets"] = [
-                [] if np.isnan(one) else [each for each in members[one] if each != own]
-                for own, one in zip(ids, group, strict=True)
+            groups = found["duplicate_group"].astype("float64")
+            frame = groups.notna().to_frame(marked)
+            frame[score] = found["nearest"] / np.pi
+            members = {key: list(rows.index) for key, rows in groups.dropna().groupby(groups.dropna())}
+            frame["near_duplicate_sets"] = [
+                [each for each in members.get(one, ()) if each != own] for own, one in groups.items()
             ]
-        frame = pandas.DataFrame(found, index=ids).reindex(range(len(self.labels)))
-        marked = f"is_{issue_name}_issue"
+        frame = frame.reindex(range(len(self.labels)))
         frame[marked] = frame[marked].fillna(False).astype(bool)
         return frame
 
     def report(self) -> None:
         """Print the audit in short."""
-        print(as_text(self._audited()))
+        self._looked()
+        print(self.audit)
 
-    def _audited(self) -> Audit:
-        if self.audit is None:
+    def _looked(self) -> Any:
+        if self._found is None:
             raise ValueError("find_issues must be called first, with pred_probs or features")
-        return self.audit
-
-    def _columns(self) -> list[str]:
-        return list(self._audited().table.column_names)
-
-    def _by_id(self, name: str) -> np.ndarray:
-        table = self._audited().table
-        order = np.argsort(table.column("id").to_numpy())
-        values = table.column(name)
-        if not pa.types.is_nested(values.type):
-            plain: np.ndarray = values.to_numpy()[order]
-            return plain
-        lists = np.empty(len(values), object)
-        lists[:] = values.to_pylist()
-        return lists[order]
+        return self._found
 
 
 _SOURCES = {"label": "suspicion", "outlier": "neighbour_angle", "near_duplicate": "duplicate_group"}

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from hardsight.cleaning.marks import UNDO
+from hardsight.cleaning.decisions import UNDO
 from hardsight.explorer.columns import CLASSES, open_columns, state_of
 from hardsight.explorer.decisions import NAMES, Decisions
 from hardsight.explorer.features import nearest

@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from hardsight.cleaning.action_list import COLUMNS, read_actions, write_actions
-from hardsight.cleaning.marks import DECISIONS, MARKS_FILE, Mark, Marks
+from hardsight.cleaning.decisions import COLUMNS, DECISIONS, MARKS_FILE, Mark, Marks, read_actions, write_actions
 from hardsight.explorer.columns import Columns
 
 ACTIONS_FILE = "actions.csv"

@@ -1,4 +1,4 @@
-"""The calls of a model's layers in one forward, and which of them made the model's output."""
+"""Which of a model's layers is its head: by its structure, or by the layers' calls in one forward."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import is_dataclass
@@ -7,7 +7,77 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from hardsight.heads.candidates import which_one
+from hardsight.names import unknown_name
+
+
+def find_head(model: nn.Module, head: str | None = None) -> tuple[str, nn.Module]:
+    """Name and module of the final linear layer, where the model's structure leaves no choice."""
+    inner, _ = unwrap(model)
+    candidates = candidates_of(inner)
+    name = known_head(inner, candidates, head)
+    if name is None:
+        raise ValueError(which_one(candidates, "head must be chosen where a model has several linear layers"))
+    return name, candidates[name]
+
+
+def unwrap(model: nn.Module) -> tuple[nn.Module, bool]:
+    """The model inside DataParallel, DistributedDataParallel and torch.compile, and whether it was compiled."""
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model must be a torch.nn.Module; got {type(model).__name__}")
+    compiled = getattr(model, "_compiled_call_impl", None) is not None
+    while True:
+        if hasattr(model, "_orig_mod"):
+            model, compiled = model._orig_mod, True  # type: ignore[assignment]
+        elif isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
+            model = model.module
+        else:
+            return model, compiled or getattr(model, "_compiled_call_impl", None) is not None
+
+
+def candidates_of(model: nn.Module) -> dict[str, nn.Module]:
+    """Every layer that could be a head: a leaf with a weight row for each output (Linear, angular and cosine heads)."""
+    modules = dict(model.named_modules())
+    compiled = [name for name, module in modules.items() if isinstance(module, torch.jit.ScriptModule)]
+    found = {name: module for name, module in modules.items() if name not in compiled and _is_linear_like(module)}
+    if compiled and not found:
+        raise ValueError(
+            f"model must not be TorchScript ({type(modules[compiled[0]]).__name__}), whose layers cannot be watched: "
+            "give the model that it was made from"
+        )
+    if not found:
+        raise ValueError(f"model must end in a linear layer; {type(model).__name__} has none")
+    return found
+
+
+def _is_linear_like(module: nn.Module) -> bool:
+    if isinstance(module, nn.Linear):
+        return True
+    if isinstance(module, nn.Embedding | nn.EmbeddingBag) or next(module.children(), None) is not None:
+        return False
+    weight = getattr(module, "weight", None)
+    return isinstance(weight, Tensor) and weight.ndim == 2
+
+
+def known_head(model: nn.Module, candidates: dict[str, nn.Module], head: str | None) -> str | None:
+    if head is not None:
+        if head not in candidates:
+            raise unknown_name("head", head, candidates, "linear layers of the model")
+        return head
+    if len(candidates) == 1:
+        return next(iter(candidates))
+    # timm's models name it.
+    own = getattr(model, "get_classifier", None)
+    if callable(own):
+        chosen = own()
+        return next((name for name, module in candidates.items() if module is chosen), None)
+    return None
+
+
+def which_one(candidates: dict[str, nn.Module], sentence: str) -> str:
+    names = list(candidates)
+    shown = [f"{name} {list(candidates[name].weight.shape)}" for name in names[-6:]]  # type: ignore[arg-type]
+    more = f" and {len(names) - 6} earlier ones" if len(names) > 6 else ""
+    return f'{sentence}; candidates are {", ".join(shown)}{more}: choose with head="{names[-1]}"'
 
 
 class Call(NamedTuple):
@@ -76,34 +146,29 @@ def token_taken(outputs: list[Tensor], call: Call) -> Call | None:
     return None
 
 
-def only_view(outputs: list[Tensor], calls: list[Call]) -> Call:
-    """The head's call, where it is the only one and has a row for each of the model's output."""
-    made = made_first(outputs, calls)
-    if made is None and (len(calls) > 1 or _with_fewer_rows(outputs, calls[0]) is not None):
+def view_of(outputs: list[Tensor], calls: list[Call], mean: bool) -> Call:
+    """The head's call, the only one with a row for each of the model's output; or the `mean` of its views.
+
+    Of a linear head the views' mean features and mean logits belong together.
+    """
+    last, made = calls[-1], made_first(outputs, calls)
+    fewer = _with_fewer_rows(outputs, last)
+    if made is not None or (len(calls) == 1 and fewer is None):
+        return last if made is None else made
+    if not mean:
         raise ValueError(
             f"head must be called once, with a row for each sample; {_shapes(outputs, calls)}. Where these are several "
             'views of a sample, views="mean" takes the mean of their features and logits'
         )
-    return calls[-1] if made is None else made
-
-
-def mean_of_views(outputs: list[Tensor], calls: list[Call]) -> Call:
-    """The head's calls as one, of the views' mean features and logits; of a linear head these belong together."""
-    made = made_first(outputs, calls)
-    if made is not None:
-        return made
-    last = calls[-1]
     if len(calls) > 1 and len({call.output.shape for call in calls}) == 1:
         features = torch.stack([call.features for call in calls]).mean(0)
         return last._replace(features=features, logits=torch.stack([call.logits for call in calls]).mean(0))
-    mean = _with_fewer_rows(outputs, last)
-    if len(calls) == 1 and mean is None:
-        return last
-    if len(calls) == 1 and mean is not None and not len(last.output) % len(mean):
+    if len(calls) == 1 and fewer is not None and not len(last.output) % len(fewer):
         # A sample's views side by side, or all samples' first views before the second ones.
-        for dim, shape in ((1, (len(mean), -1)), (0, (-1, len(mean)))):
+        for dim, shape in ((1, (len(fewer), -1)), (0, (-1, len(fewer)))):
             features, logits = (part.unflatten(0, shape).mean(dim) for part in (last.features, last.logits))
-            if _same_numbers(logits.detach(), mean.detach()):
+            rounding = 8 * max(torch.finfo(part.dtype).eps for part in (logits, fewer)) * logits.detach().abs().amax()
+            if bool((logits.detach() - fewer.detach()).abs().amax() <= rounding):
                 return last._replace(features=features, logits=logits)
     raise ValueError(
         f"views must be as many of each sample, and the model give the mean of their logits; {_shapes(outputs, calls)}"
@@ -113,11 +178,6 @@ def mean_of_views(outputs: list[Tensor], calls: list[Call]) -> Call:
 def _shapes(outputs: list[Tensor], calls: list[Call]) -> str:
     given = " and ".join(str(list(call.output.shape)) for call in calls[:4])
     return f"{calls[0].name!r} gave {given}, the model {list(outputs[0].shape)}"
-
-
-def _same_numbers(one: Tensor, other: Tensor) -> bool:
-    rounding = 8 * max(torch.finfo(part.dtype).eps for part in (one, other))
-    return bool((one - other).abs().amax() <= rounding * one.abs().amax())
 
 
 def _with_fewer_rows(outputs: list[Tensor], call: Call) -> Tensor | None:

@@ -21,7 +21,8 @@ from hardsight.validation import check_finite
 
 # Elements of a chunk's logits (samples x folds x classes) and of its features: 16 and 32 MiB of float32.
 _LOGITS, _FEATURES = 2**22, 2**23
-_MEMORY, _STEPS, _ENOUGH = 10, 12, 1e-4
+# Of L-BFGS: steps that are remembered, tries of a step, the fall that is enough, and passes over the data at most.
+_MEMORY, _STEPS, _ENOUGH, _PASSES = 10, 12, 1e-4, 100
 # A fall of the mean loss by less than this share of it changes no choice.
 _CHOSEN_WITHIN = 1e-3
 
@@ -164,9 +165,7 @@ class Problem:
                 yield chunk
 
 
-def choose_penalties(
-    problem: Problem, aside: Tensor, penalties: Sequence[float], max_passes: int
-) -> tuple[Tensor, Tensor]:
+def choose_penalties(problem: Problem, aside: Tensor, penalties: Sequence[float]) -> tuple[Tensor, Tensor]:
     """Each head's penalty, by the samples set aside, and its weights under it; from strong to weak."""
     weight = torch.zeros(
         problem.folds, problem.classes * (problem.rows.dim + 1), dtype=problem.rows.dtype, device=problem.rows.device
@@ -178,7 +177,7 @@ def choose_penalties(
         return torch.full_like(penalty, sorted(penalties)[len(penalties) // 2]), weight
     for strength in sorted(penalties, reverse=True):
         trial = torch.full_like(penalty, strength)
-        weight, _ = minimise(problem, trial, weight, _CHOSEN_WITHIN, max_passes, aside)
+        weight = minimise(problem, trial, weight, _CHOSEN_WITHIN, aside)
         losses = problem.gradient(weight, aside)[1].cpu()
         better = losses < best
         if not bool(better.any()):
@@ -189,13 +188,8 @@ def choose_penalties(
 
 
 def minimise(
-    problem: Problem,
-    penalty: Tensor,
-    weight: Tensor,
-    tolerance: float,
-    max_passes: int,
-    aside: Tensor | None = None,
-) -> tuple[Tensor, int]:
+    problem: Problem, penalty: Tensor, weight: Tensor, tolerance: float, aside: Tensor | None = None
+) -> Tensor:
     """L-BFGS of all heads at once, each with its own step; ends when no mean loss falls by more than `tolerance`.
 
     The penalty spares the bias. Sums, steps and gradients are float64, products in the features' precision.
@@ -217,7 +211,7 @@ def minimise(
     at = weight.double()
     loss, gradient = look(at)
     passes, history = 1, _History()
-    while passes < max_passes:
+    while passes < _PASSES:
         direction = -history.apply(gradient, rounded)
         slope = (direction * gradient).sum(1)
         # What rounding leaves of a head that has arrived is no way down.
@@ -228,7 +222,7 @@ def minimise(
             ahead, ahead_gradient = look(at + step[:, None] * direction)
             passes += 1
             fine = ahead <= loss + _ENOUGH * step * slope + 1e-12 * loss.abs()
-            if bool(fine.all()) or passes >= max_passes:
+            if bool(fine.all()) or passes >= _PASSES:
                 break
             step = torch.where(fine, step, 0.4 * step)
         # A head for which no step went down stays where it is.
@@ -239,7 +233,7 @@ def minimise(
         at, loss, gradient = at + step[:, None] * direction, ahead, ahead_gradient
         if fall < tolerance:
             break
-    return at.to(weight.dtype), passes
+    return at.to(weight.dtype)
 
 
 def _rounding(problem: Problem, strength: Tensor) -> Callable[[Tensor], Tensor]:

@@ -1,12 +1,12 @@
 """Finds a classifier's final linear layer and captures its input and output in a forward pass that runs anyway.
 
-`observe` registers hooks on the layers that could be the head; the first forward pass shows which of them made the
-model's output. The other hooks are removed then, and the last one at the end of the `with` block.
+The first forward pass shows which of the layers that could be the head made the model's output. The hooks on the others
+are removed then, and the last one at the end of the `with` block.
 """
 
 import functools
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -14,29 +14,39 @@ from torch import Tensor, nn
 
 from hardsight.heads.calls import (
     Call,
+    candidates_of,
     check_only_one,
+    known_head,
     maker_of,
-    mean_of_views,
-    only_view,
     outputs_of,
     tensors_in,
     token_taken,
+    unwrap,
+    view_of,
 )
-from hardsight.heads.candidates import candidates_of, known_head, unwrap
 from hardsight.validation import may_look
 
 
 class Seen:
     """Input and output of the head in the latest forward. Tensors stay in the graph, so losses can use them."""
 
-    def __init__(self, name: str | None) -> None:
-        self._name = name
-        self._modules: dict[str, nn.Module] = {}
+    def __init__(self, model: nn.Module, head: str | None, mean_of_views: bool) -> None:
+        self._modules, self._mean_of_views = candidates_of(model), mean_of_views
+        self._name = known_head(model, self._modules, head)
+        self._guessed = head is None and len(self._modules) == 1
         # By device, because DataParallel runs one replica on each; a single device is the ordinary case.
         self._captured: dict[torch.device, tuple[Tensor, Tensor]] = {}
+        self._calls: dict[torch.device, list[Call]] = {}
         # What the head held while it ran; None where it does not hold them but makes them, as a parametrisation does.
         self._held: tuple[Tensor | None, Tensor | None] = (None, None)
-        self._checked = False
+        self._running = self._found = self._checked = False
+        watched = self._modules if self._name is None else {self._name: self._modules[self._name]}
+        self._handles = {
+            name: module.register_forward_hook(functools.partial(self._capture, name), with_kwargs=True)
+            for name, module in watched.items()
+        }
+        begin = model.register_forward_pre_hook(self._start, with_kwargs=True)
+        self._of_model = (begin, model.register_forward_hook(self._decide))
 
     @property
     def name(self) -> str:
@@ -97,6 +107,58 @@ class Seen:
                 "nothing was seen: run the model inside the `with observe(model)` block first, its head too"
             )
 
+    def _start(self, module: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
+        self._running = True
+        # A forward that stops before the head must not show what the one before it saw.
+        for given in tensors_in((inputs, named)):
+            self._captured.pop(given.device, None)
+
+    def _capture(
+        self, name: str, module: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any], output: Any
+    ) -> None:
+        features = next(tensors_in((inputs, named)), None)
+        if not isinstance(output, Tensor) or features is None:
+            return
+        # A temperature or a mask may be applied in place. Only tokens, which no score looks at, are too many to copy.
+        logits = output.clone() if output.ndim <= 2 else output
+        held = module._parameters.get("weight"), module._parameters.get("bias")
+        call = Call(name, features, output, logits, *held)
+        if self._running:
+            self._calls.setdefault(output.device, []).append(call)
+        if name == self._name:
+            self._show(call)
+
+    def _decide(self, module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
+        self._running = False
+        tensors = outputs_of(output)
+        calls = self._calls.pop(tensors[0].device, []) if tensors else []
+        if self._name is None:
+            if not tensors:
+                return
+            self._name = maker_of(tensors, calls, self._modules)
+            for name in [name for name in self._handles if name != self._name]:
+                self._handles.pop(name).remove()
+        own = [call for call in calls if call.name == self._name]
+        if own and self._guessed:
+            check_only_one(tensors, own[-1], self.head.weight)  # type: ignore[arg-type]
+            self._guessed = False
+        if own:
+            # A head shared by several branches is called for each: the one whose logits the model gives counts.
+            taken = token_taken(tensors, own[-1])
+            self._show(taken or (view_of(tensors, own, self._mean_of_views) if tensors else own[-1]))
+        elif not self._found:
+            raise ValueError(f"head must be a layer that the model calls; {self._name!r} was not in this forward")
+
+    def _show(self, call: Call) -> None:
+        self._found = True
+        self._captured[call.output.device] = (call.features, call.logits)
+        self._held = (call.weight, call.bias)
+
+    def _close(self) -> None:
+        for handle in (*self._of_model, *self._handles.values()):
+            handle.remove()
+        self._calls.clear()
+
 
 @contextmanager
 def observe(model: nn.Module, head: str | None = None, *, views: str | None = None) -> Iterator[Seen]:
@@ -120,93 +182,12 @@ def observe(model: nn.Module, head: str | None = None, *, views: str | None = No
     if views not in (None, "mean"):
         raise ValueError(f"views must be 'mean' or None, several views of a sample being rejected; got {views!r}")
     inner, compiled = unwrap(model)
-    candidates = candidates_of(inner)
-    known = known_head(inner, candidates, head)
-    seen = Seen(known)
-    seen._modules = candidates
-    with ExitStack() as stack:
-        if compiled:
-            stack.enter_context(torch.compiler.set_stance("force_eager"))
-        guessed = head is None and len(candidates) == 1
-        stack.enter_context(_Hooks(seen, inner, candidates, guessed, mean_of_views if views else only_view))
-        yield seen
-
-
-class _Hooks:
-    """Hooks on the layers that may be the head; the first forward shows which of them made the model's output."""
-
-    def __init__(
-        self,
-        seen: Seen,
-        inner: nn.Module,
-        candidates: dict[str, nn.Module],
-        guessed: bool,
-        choose: Callable[[list[Tensor], list[Call]], Call],
-    ) -> None:
-        self.seen, self.running, self.found, self.guessed, self.choose = seen, False, False, guessed, choose
-        # By device, as what is seen.
-        self.calls: dict[torch.device, list[Call]] = {}
-        watched = candidates if seen._name is None else {seen._name: candidates[seen._name]}
-        self.begin = inner.register_forward_pre_hook(self.start, with_kwargs=True)
-        self.handles = {
-            name: module.register_forward_hook(functools.partial(self.capture, name), with_kwargs=True)
-            for name, module in watched.items()
-        }
-        self.end = inner.register_forward_hook(self.decide)
-
-    def start(self, module: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
-        self.running = True
-        # A forward that stops before the head must not show what the one before it saw.
-        for given in tensors_in((inputs, named)):
-            self.seen._captured.pop(given.device, None)
-
-    def capture(
-        self, name: str, module: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any], output: Any
-    ) -> None:
-        features = next(tensors_in((inputs, named)), None)
-        if not isinstance(output, Tensor) or features is None:
-            return
-        # A temperature or a mask may be applied in place. Only tokens, which no score looks at, are too many to copy.
-        logits = output.clone() if output.ndim <= 2 else output
-        held = module._parameters.get("weight"), module._parameters.get("bias")
-        call = Call(name, features, output, logits, *held)
-        if self.running:
-            self.calls.setdefault(output.device, []).append(call)
-        if name == self.seen._name:
-            self.show(call)
-
-    def decide(self, module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
-        self.running = False
-        tensors = outputs_of(output)
-        calls = self.calls.pop(tensors[0].device, []) if tensors else []
-        if self.seen._name is None:
-            if not tensors:
-                return
-            self.seen._name = maker_of(tensors, calls, self.seen._modules)
-            for name in [name for name in self.handles if name != self.seen._name]:
-                self.handles.pop(name).remove()
-        own = [call for call in calls if call.name == self.seen._name]
-        if own and self.guessed:
-            check_only_one(tensors, own[-1], self.seen.head.weight)  # type: ignore[arg-type]
-            self.guessed = False
-        if own:
-            # A head shared by several branches is called for each: the one whose logits the model gives counts.
-            taken = token_taken(tensors, own[-1])
-            self.show(taken or (self.choose(tensors, own) if tensors else own[-1]))
-        elif not self.found:
-            raise ValueError(f"head must be a layer that the model calls; {self.seen._name!r} was not in this forward")
-
-    def show(self, call: Call) -> None:
-        self.found = True
-        self.seen._captured[call.output.device] = (call.features, call.logits)
-        self.seen._held = (call.weight, call.bias)
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, *_: object) -> None:
-        for handle in (self.begin, *self.handles.values(), self.end):
-            handle.remove()
-        self.calls.clear()
+    seen = Seen(inner, head, views == "mean")
+    try:
+        with torch.compiler.set_stance("force_eager") if compiled else nullcontext():
+            yield seen
+    finally:
+        seen._close()
 
 
 # How many samples and classes are looked at: enough to notice, and little to compute.
@@ -239,8 +220,12 @@ def check_weight_made(
     of_class = error.square().mean(0).sqrt()
     if bool((of_class <= (tolerance if linear else max(tolerance, _OWN_FORWARD))).all()):
         return
-    if not linear and _rise_with_cosine(logits, features, weight, tolerance):
-        return
+    if not linear:
+        cosines = torch.nn.functional.normalize(features) @ torch.nn.functional.normalize(weight).T
+        along = logits.gather(1, cosines.argsort(1))
+        slack = tolerance * (logits.amax(1) - logits.amin(1))
+        if bool((along.diff(dim=1) >= -slack.unsqueeze(1)).all()):
+            return
     worst = int(of_class.argmax())
     row = int(error[:, worst].argmax())
     gives, got = float(made[row, worst]), float(logits[row, worst])
@@ -261,11 +246,3 @@ def _tolerance(logits: Tensor, features: Tensor, weight: Tensor) -> float:
         eps = max(eps, torch.finfo(torch.bfloat16).eps)
     # In half precision it is the rounding of numbers that counts, above it that of their sums.
     return 8 * eps if eps > 1e-5 else 1e3 * eps
-
-
-def _rise_with_cosine(logits: Tensor, features: Tensor, weight: Tensor, tolerance: float) -> bool:
-    """Whether, from class to class, the logit of every sample rises with the cosine."""
-    cosines = torch.nn.functional.normalize(features) @ torch.nn.functional.normalize(weight).T
-    along = logits.gather(1, cosines.argsort(1))
-    slack = tolerance * (logits.amax(1) - logits.amin(1))
-    return bool((along.diff(dim=1) >= -slack.unsqueeze(1)).all())

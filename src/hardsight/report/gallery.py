@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from hardsight.cleaning.action_list import COLUMNS, guarded
+from hardsight.cleaning.decisions import COLUMNS, guarded
 from hardsight.files.tokens import Tokens, pieces, tokens_of
 from hardsight.report.reading import Score, thumbnails
 from hardsight.report.view import View

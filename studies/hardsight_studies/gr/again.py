@@ -72,16 +72,16 @@ def _predictions(training: Training) -> tuple[Tensor, Tensor, Tensor]:
 
 def _relabel(training: Training) -> None:
     given, predicted, _ = _predictions(training)
-    training.batches.set_labels(correct_labels(given, predicted).labels)
+    training.batches.set_labels(correct_labels(given, predicted))
 
 
 def _corrected(training: Training, model: nn.Module) -> dict[str, Any]:
     """What the correction repaired and damaged, counted, and the shares of wrong labels before and after."""
     given, predicted, true = _predictions(training)
-    report = correction_report(given, correct_labels(given, predicted).labels, true)
-    counts = {f"correction_{name}": value for name, value in dataclasses.asdict(report).items()}
-    shares = {"before": report.wrong_before, "after": report.wrong_after}
-    return {**counts, **{f"correction_share_{name}": value / report.samples for name, value in shares.items()}}
+    report = correction_report(given, correct_labels(given, predicted), true)
+    counts = {f"correction_{name}": value for name, value in report.items()}
+    shares = {"before": report["wrong_before"], "after": report["wrong_after"]}
+    return {**counts, **{f"correction_share_{name}": value / report["samples"] for name, value in shares.items()}}
 
 
 def fits(rows: Rows) -> tuple[list[str], list[list[str]]]:

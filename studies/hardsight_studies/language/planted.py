@@ -354,8 +354,7 @@ def average_precision(rows: "Rows") -> tuple[list[str], list[list[str]]]:
         cells, total = [], 0.0
         for noise in judged:
             hard, easy = (
-                rows.number(f"{end}_of_{name}", noise=noise, texts=texts)
-                for end in ("average_precision", "reversed")
+                rows.number(f"{end}_of_{name}", noise=noise, texts=texts) for end in ("average_precision", "reversed")
             )
             cells.append(f"{show(hard)} ({show(easy)})")
             total += 0.0 if hard is None else hard.mean

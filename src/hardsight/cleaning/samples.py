@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 import torch
 
 from hardsight.cleaning.columns import FACTS
+from hardsight.engines.images import Images, with_paths
 from hardsight.files.inside import is_text
 from hardsight.names import unknown_name
 from hardsight.records import check_ids, require_column
@@ -26,36 +27,45 @@ _SEVERAL = "with several labels a sample, audit each of them by itself, as a tab
 _ROWS = 2**14
 
 
-@dataclass(frozen=True)
-class Scored:
-    """Scores to be audited: of a run record or of a single table; `path` is None where they lie in memory alone."""
+@dataclass(frozen=True, kw_only=True)
+class Samples:
+    """Samples to be audited, by scores in their table or, as `Labelled`, by features or probabilities.
+
+    `path` is None where they are in memory alone or are known by name; `images` are those they were made of; `unusable`
+    says by id why one has no features or could not be read; `label` is what its file calls the column of labels.
+    """
 
     table: pa.Table
-    class_names: list[str] | None
-    name: str
-    path: Path | None
+    class_names: list[str] | None = None
+    name: str = "labels"
+    path: Path | None = None
+    label: str = "label"
+    images: Images | None = None
+    unusable: Mapping[Any, str] = field(default_factory=dict)
 
-    def named(self, names: Sequence[str]) -> "Scored":
-        """With these class names, where it has none of its own and they name every class that it speaks of."""
-        columns = [self.table.column(name) for name in ("label", "predicted") if name in self.table.column_names]
-        if self.class_names or not columns or not all(pa.types.is_integer(column.type) for column in columns):
-            return self
+    def with_images(self, images: Images) -> "Samples":
+        """With these images, and their files and names of classes where it has none of its own."""
+        found = replace(self, table=with_paths(self.table, images), images=images)
+        columns = [found.table.column(name) for name in ("label", "predicted") if name in found.table.column_names]
+        numbered = columns and all(pa.types.is_integer(column.type) for column in columns)
+        if found.class_names or isinstance(self, Labelled) or not numbered:
+            return found
+        # A training keeps numbers of classes: the names are theirs where they are enough.
         largest = max(pc.max(column).as_py() or 0 for column in columns)
-        return replace(self, class_names=distinct(list(names))) if largest < len(names) else self
+        enough = largest < len(images.class_names)
+        return replace(found, class_names=distinct(list(images.class_names))) if enough else found
 
 
-@dataclass(frozen=True)
-class Labelled:
+@dataclass(frozen=True, kw_only=True)
+class Labelled(Samples):
     """Samples with labels and features or probabilities, or both.
 
     `table` has id, label as it was given and what is to be shown; `codes` number the classes from 0, -1 where there is
     no label; `classes` are the labels that the codes stand for; `class_names` name them where labels are numbers.
     """
 
-    table: pa.Table
     codes: np.ndarray
     classes: pa.Array
-    class_names: list[str] | None
     features: Any
     probabilities: Any
     groups: np.ndarray | None
@@ -65,8 +75,12 @@ class Labelled:
         arrays = {name: getattr(self, name) for name in ("features", "probabilities", "groups", "codes")}
         reasons = np.full(len(self.codes), "", object)
         for name in ("features", "probabilities"):
-            if arrays[name] is not None:
-                reasons[~finite_rows(arrays[name])] = f"{name} hold NaN or infinity"
+            matrix = arrays[name]
+            # An array on disk is read some rows after others.
+            for start in range(0, 0 if matrix is None else len(matrix), _ROWS):
+                part = matrix[start : start + _ROWS]
+                finite = part.isfinite().cpu().numpy() if isinstance(part, torch.Tensor) else np.isfinite(part)
+                reasons[start : start + _ROWS][~finite.all(1)] = f"{name} hold NaN or infinity"
         reasons[self.codes < 0] = "no label"
         kept = reasons == ""
         listed = pa.array(reasons[~kept].tolist(), pa.string())
@@ -83,14 +97,6 @@ class Labelled:
         return replace(self, table=self.table.take(pa.array(places)), **taken), left_out
 
 
-def finite_rows(matrix: Any) -> np.ndarray:
-    """Which rows hold finite numbers alone; an array on disk is read some rows after others."""
-    parts = [matrix[start : start + _ROWS] for start in range(0, len(matrix), _ROWS)]
-    finite = [part.isfinite().all(1).cpu().numpy() if isinstance(part, torch.Tensor) else np.isfinite(part).all(1)
-              for part in parts]  # fmt: skip
-    return np.concatenate(finite)
-
-
 def labelled_arrays(
     labels: Any,
     *,
@@ -102,13 +108,11 @@ def labelled_arrays(
     class_names: Sequence[str] | None = None,
 ) -> Labelled:
     """Labels, as numbers or text, beside features or probabilities; an id is the place, from 0, unless `ids` say it."""
-    values = _label_column(labels)
+    values = label_column(labels)
     if features is None and probabilities is None:
         raise ValueError("labels must come with features or probabilities, a row for each; got neither")
-    features, probabilities = (
-        None if matrix is None else _matrix(name, matrix, len(values))
-        for name, matrix in (("features", features), ("probabilities", probabilities))
-    )
+    features = None if features is None else _matrix("features", features, len(values))
+    probabilities = None if probabilities is None else _matrix("probabilities", probabilities, len(values))
     width = None if probabilities is None else int(probabilities.shape[1])
     if width == 1:
         raise ValueError(
@@ -125,7 +129,8 @@ def labelled_arrays(
         )
     table = with_shown(pa.table({"id": identity, "label": values}), shown or {})
     names = names if pa.types.is_integer(values.type) else None
-    return Labelled(table, codes, classes, names, features, probabilities, groups)
+    return Labelled(table=table, class_names=names, codes=codes, classes=classes, features=features,
+                    probabilities=probabilities, groups=groups)  # fmt: skip
 
 
 def _matrix(name: str, value: Any, samples: int) -> Any:
@@ -139,7 +144,7 @@ def _matrix(name: str, value: Any, samples: int) -> Any:
     return matrix
 
 
-def _label_column(labels: Any) -> pa.ChunkedArray:
+def label_column(labels: Any) -> pa.ChunkedArray:
     """Labels as whole numbers or text; whole numbers that a gap made floats of are whole again."""
     if isinstance(labels, torch.Tensor):
         labels = labels.detach().cpu().numpy()

@@ -9,9 +9,7 @@ import pytest
 
 import hardsight as hs
 from hardsight.cleaning.applying import apply_to
-from hardsight.cleaning.audit_folder import write_audit
-from hardsight.cleaning.auditing import issues_of
-from hardsight.cleaning.reading import read_scored
+from hardsight.cleaning.reading import read_samples
 from hardsight.cleaning.sources import output_of
 
 
@@ -30,20 +28,22 @@ def scores(tmp_path: Path) -> Path:
     return tmp_path / "scores.parquet"
 
 
+def audited(source: Path, score: str | None = None) -> Path:
+    return hs.audit(source, score=score).save(output_of(source), page=False)
+
+
 def test_files_of_an_audit(scores: Path) -> None:
-    scored = read_scored(scores)
-    assert output_of(scored.path) == scores.parent / "scores-audit"
-    issues = issues_of(scored)
-    write_audit(output_of(scored.path), scored, issues)
-    samples = pq.read_table(output_of(scored.path) / "table.parquet")
+    folder = audited(scores)
+    assert folder == scores.parent / "scores-audit"
+    samples = pq.read_table(folder / "table.parquet")
     assert samples.column("id").to_pylist() == [5, 7, 6, 4]
     assert samples.column("avh").to_pylist() == [0.9, 0.6, 0.2, 0.1]
     assert samples.column("suspicion").to_pylist() == pytest.approx([1, 2 / 3, 1 / 3, 0])
     assert samples.schema.field("suspicion").metadata[b"direction"] == b"larger is harder"
     assert samples.column("issue").to_pylist() == [True, True, False, False]
-    details = json.loads((output_of(scored.path) / "audit.json").read_text())
+    details = json.loads((folder / "audit.json").read_text())
     assert details["results"]["label_issues"] == {"estimated": 2, "estimate": "disagreement", "ranked_by": ["avh"]}
-    lines = (output_of(scored.path) / "actions.csv").read_text().splitlines()
+    lines = (folder / "actions.csv").read_text().splitlines()
     assert [line.split(",")[:5] for line in lines[1:]] == [
         ["5", "dog", "cat", "keep", "cat"],
         ["7", "cat", "dog", "keep", "dog"],
@@ -52,26 +52,20 @@ def test_files_of_an_audit(scores: Path) -> None:
 
 
 def test_an_audit_can_be_audited_again(scores: Path) -> None:
-    scored = read_scored(scores)
-    write_audit(output_of(scored.path), scored, issues_of(scored))
-    again = read_scored(output_of(scored.path))
-    assert again.class_names == ["cat", "dog"]
-    assert output_of(again.path) == output_of(scored.path) / "audit"
-    write_audit(output_of(again.path), again, issues_of(again, "avh"))
-    first, second = (
-        pq.read_table(folder / "table.parquet") for folder in (output_of(scored.path), output_of(again.path))
-    )
+    folder = audited(scores)
+    assert read_samples(folder).class_names == ["cat", "dog"]
+    again = audited(folder, "avh")
+    assert again == folder / "audit"
+    first, second = (pq.read_table(one / "table.parquet") for one in (folder, again))
     assert second.select(first.column_names).equals(first)
 
 
 def test_applying_an_edited_list(scores: Path) -> None:
-    scored = read_scored(scores)
-    write_audit(output_of(scored.path), scored, issues_of(scored))
-    actions = output_of(scored.path) / "actions.csv"
+    actions = audited(scores) / "actions.csv"
     actions.write_text(
         actions.read_text().replace("dog,cat,keep", "dog,cat,relabel").replace("cat,dog,keep", "cat,dog,drop")
     )
-    labels, applied = apply_to(scored, actions)
+    labels, applied = apply_to(read_samples(scores), actions)
     assert labels.to_pydict() == {
         "id": [4, 5, 6],
         "label": [0, 1, 1],
@@ -84,24 +78,24 @@ def test_applying_an_edited_list(scores: Path) -> None:
 
 def test_what_cannot_be_read(scores: Path, tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="no run folder and no table"):
-        read_scored(tmp_path / "none")
+        read_samples(tmp_path / "none")
     with pytest.raises(FileNotFoundError, match=r"holds no samples\.parquet"):
-        read_scored(tmp_path)
+        read_samples(tmp_path)
     scores.write_bytes(scores.read_bytes()[:-20])
     with pytest.raises(ValueError, match="is truncated or is not a Parquet file"):
-        read_scored(scores)
+        read_samples(scores)
     (tmp_path / "run").mkdir()
     pq.write_table(pa.table({"id": [0]}), tmp_path / "run" / "samples.parquet")
     (tmp_path / "run" / "run.json").write_text("{")
     with pytest.raises(ValueError, match="is not readable JSON"):
-        read_scored(tmp_path / "run")
+        read_samples(tmp_path / "run")
 
 
 @pytest.mark.parametrize("ending", [".npy", ".json"])
 def test_arrays_are_told_what_they_must_become(ending: str, tmp_path: Path) -> None:
     (tmp_path / f"mine{ending}").write_bytes(b"0.1,0.9")
     with pytest.raises(ValueError, match="must be a table, Parquet or CSV, or an"):
-        read_scored(tmp_path / f"mine{ending}")
+        read_samples(tmp_path / f"mine{ending}")
 
 
 def test_probabilities_alone_are_audited_and_their_scores_recorded(tmp_path: Path) -> None:
@@ -126,7 +120,7 @@ def test_probabilities_alone_are_audited_and_their_scores_recorded(tmp_path: Pat
 def test_a_table_without_labels(tmp_path: Path) -> None:
     pq.write_table(pa.table({"id": [0], "avh": [0.1]}), tmp_path / "s.parquet")
     with pytest.raises(ValueError, match="column 'label'"):
-        issues_of(read_scored(tmp_path / "s.parquet"))
+        hs.audit(tmp_path / "s.parquet")
 
 
 def _rewritten(scores: Path, metadata: dict[str, str] | None = None, **columns: list) -> Path:
@@ -138,11 +132,9 @@ def _rewritten(scores: Path, metadata: dict[str, str] | None = None, **columns: 
 
 
 def _edited(scores: Path, old: str, new: str) -> tuple[pa.Table, dict[str, int]]:
-    scored = read_scored(scores)
-    write_audit(output_of(scored.path), scored, issues_of(scored))
-    actions = output_of(scored.path) / "actions.csv"
+    actions = audited(scores) / "actions.csv"
     actions.write_text(actions.read_text().replace(old, new, 1))
-    table, applied = apply_to(scored, actions)
+    table, applied = apply_to(read_samples(scores), actions)
     return table, applied.counts
 
 
@@ -175,42 +167,37 @@ def test_a_class_named_by_nothing_can_be_chosen_by_its_number(scores: Path) -> N
 def test_ids_that_repeat_are_refused_before_a_list_is_written(scores: Path) -> None:
     _rewritten(scores, id=[4, 5, 5, 7])
     with pytest.raises(ValueError, match=r"ids must be unique, .*; 5 occurs twice"):
-        issues_of(read_scored(scores))
+        hs.audit(scores)
     _rewritten(scores, id=[[4], [5], [6], [7]])
     with pytest.raises(TypeError, match="ids must be single values, numbers or text; they are list<"):
-        issues_of(read_scored(scores))
+        hs.audit(scores)
 
 
 def test_class_names_that_do_not_read_are_named(scores: Path) -> None:
     with pytest.raises(ValueError, match="must hold its 'class names' as a JSON list"):
-        read_scored(_rewritten(scores, {"class names": "{bad"}))
+        read_samples(_rewritten(scores, {"class names": "{bad"}))
 
 
 def test_neither_an_edited_list_nor_another_record_is_overwritten(scores: Path, tmp_path: Path) -> None:
-    scored = read_scored(scores)
-    issues = issues_of(scored)
-    write_audit(output_of(scored.path), scored, issues)
-    write_audit(output_of(scored.path), scored, issues)
-    actions = output_of(scored.path) / "actions.csv"
+    found = hs.audit(scores)
+    assert audited(scores) == audited(scores)
+    actions = output_of(scores) / "actions.csv"
     edited = actions.read_text().replace("keep", "drop", 1)
     actions.write_text(edited)
     with pytest.raises(ValueError, match=r"actions\.csv has been edited"):
-        write_audit(output_of(scored.path), scored, issues)
+        found.save(output_of(scores), page=False)
     assert actions.read_text() == edited
     run = tmp_path / "run"
     run.mkdir()
     (run / "run.json").write_text('{"kind": "train"}')
     with pytest.raises(ValueError, match="output must be a folder of its own"):
-        write_audit(run, scored, issues)
+        found.save(run, page=False)
     assert [path.name for path in run.iterdir()] == ["run.json"]
-    audited = read_scored(output_of(scored.path))
     with pytest.raises(ValueError, match="output must be a folder of its own"):
-        write_audit(output_of(scored.path), audited, issues_of(audited))
+        hs.audit(output_of(scores)).save(output_of(scores), page=False)
 
 
 def test_pictures_of_an_earlier_audit_are_taken_away(scores: Path) -> None:
-    scored = read_scored(scores)
-    output_of(scored.path).mkdir()
-    (output_of(scored.path) / "thumbnails.parquet").write_bytes(b"of other samples")
-    write_audit(output_of(scored.path), scored, issues_of(scored))
-    assert not (output_of(scored.path) / "thumbnails.parquet").exists()
+    output_of(scores).mkdir()
+    (output_of(scores) / "thumbnails.parquet").write_bytes(b"of other samples")
+    assert not (audited(scores) / "thumbnails.parquet").exists()

@@ -1,18 +1,17 @@
 """Networks with shortcuts or branches: residual ones, DenseNet-121 and GoogLeNet; the large as torchvision names them.
 
-The stem of the large ones is that of their papers, for images of about 224 pixels, or a small one for 32x32 images.
+Their stem is that of the papers, for images of about 224 pixels, or a small one for 32x32 images.
 """
 
 from collections import OrderedDict
+from typing import Unpack
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from hardsight.models.classifier import AveragingClassifier, Head, Images, image_size, initialize_he
-
-DEPTHS = (20, 32, 44, 56)
+from hardsight.models.classifier import AveragingClassifier, Common, Images, asked, image_size, initialize_he
 
 
 class BasicBlock(nn.Module):
@@ -48,12 +47,11 @@ class CifarResNet(AveragingClassifier):
 
     feature_dim = 64
 
-    def __init__(
-        self, depth: int, num_classes: int = 10, in_channels: int = 3, head: Head = nn.Linear, *, dropout: float = 0.0
-    ) -> None:
+    def __init__(self, depth: int, *, dropout: float = 0.0, **common: Unpack[Common]) -> None:
         super().__init__(dropout)
-        if depth not in DEPTHS:
-            raise ValueError(f"depth must be one of {', '.join(map(str, DEPTHS))}; got {depth!r}")
+        in_channels, head = asked(common, 10, 3)
+        if depth not in (20, 32, 44, 56):
+            raise ValueError(f"depth must be one of 20, 32, 44, 56; got {depth!r}")
         blocks = (depth - 2) // 6
         self.input_shape = (in_channels, 32, 32)
         self.conv1 = nn.Conv2d(in_channels, 16, 3, padding=1, bias=False)
@@ -61,7 +59,7 @@ class CifarResNet(AveragingClassifier):
         self.layer1 = _group(BasicBlock, 16, 16, blocks)
         self.layer2 = _group(BasicBlock, 16, 32, blocks, 2)
         self.layer3 = _group(BasicBlock, 32, 64, blocks, 2)
-        self.linear = head(self.feature_dim, num_classes)
+        self.linear = head(self.feature_dim)
         initialize_he(self, "fan_in")
 
     def maps(self, inputs: Images) -> Float[Tensor, "batch dim h w"]:
@@ -107,10 +105,9 @@ class ResNet50(AveragingClassifier):
     feature_dim = 2048
     head_name = "fc"
 
-    def __init__(
-        self, num_classes: int = 1000, in_channels: int = 3, head: Head = nn.Linear, *, stem: str = "large"
-    ) -> None:
+    def __init__(self, *, stem: str = "large", **common: Unpack[Common]) -> None:
         super().__init__()
+        in_channels, head = asked(common, 1000, 3)
         small, size = stem == "small", image_size(stem)
         self.input_shape = (in_channels, size, size)
         kernel, stride = (3, 1) if small else (7, 2)
@@ -121,7 +118,7 @@ class ResNet50(AveragingClassifier):
         self.layer2 = _group(Bottleneck, 256, 128, 4, 2)
         self.layer3 = _group(Bottleneck, 512, 256, 6, 2)
         self.layer4 = _group(Bottleneck, 1024, 512, 3, 2)
-        self.fc = head(self.feature_dim, num_classes)
+        self.fc = head(self.feature_dim)
         initialize_he(self, "fan_out")
 
     def maps(self, inputs: Images) -> Float[Tensor, "batch dim h w"]:
@@ -138,8 +135,7 @@ def _group(
     return nn.Sequential(block(incoming, width, stride), *rest)
 
 
-_GROWTH = 32
-_DENSE_BLOCKS = (6, 12, 24, 16)
+_GROWTH, _DENSE_BLOCKS = 32, (6, 12, 24, 16)
 
 
 class DenseLayer(nn.Module):
@@ -166,10 +162,9 @@ class DenseNet121(AveragingClassifier):
     feature_dim = 1024
     head_name = "classifier"
 
-    def __init__(
-        self, num_classes: int = 1000, in_channels: int = 3, head: Head = nn.Linear, *, stem: str = "large"
-    ) -> None:
+    def __init__(self, *, stem: str = "large", **common: Unpack[Common]) -> None:
         super().__init__()
+        in_channels, head = asked(common, 1000, 3)
         size = image_size(stem)
         self.input_shape = (in_channels, size, size)
         small = stem == "small"
@@ -179,28 +174,21 @@ class DenseNet121(AveragingClassifier):
             first |= {"norm0": nn.BatchNorm2d(64), "relu0": nn.ReLU(), "pool0": nn.MaxPool2d(3, 2, padding=1)}
         self.features = nn.Sequential(OrderedDict(first))
         channels = 64
-        for number, layers in enumerate(_DENSE_BLOCKS, start=1):
-            block = nn.Sequential()
-            for layer in range(1, layers + 1):
-                block.add_module(f"denselayer{layer}", DenseLayer(channels))
-                channels += _GROWTH
-            self.features.add_module(f"denseblock{number}", block)
+        for number, count in enumerate(_DENSE_BLOCKS, start=1):
+            block = {f"denselayer{at + 1}": DenseLayer(channels + at * _GROWTH) for at in range(count)}
+            self.features.add_module(f"denseblock{number}", nn.Sequential(OrderedDict(block)))
+            channels += count * _GROWTH
             if number < len(_DENSE_BLOCKS):
-                self.features.add_module(f"transition{number}", _transition(channels))
+                halved = nn.Conv2d(channels, channels // 2, 1, bias=False)
+                layers = OrderedDict(norm=nn.BatchNorm2d(channels), relu=nn.ReLU(), conv=halved, pool=nn.AvgPool2d(2))
+                self.features.add_module(f"transition{number}", nn.Sequential(layers))
                 channels //= 2
         self.features.add_module("norm5", nn.BatchNorm2d(channels))
-        self.classifier = head(self.feature_dim, num_classes)
+        self.classifier = head(self.feature_dim)
         initialize_he(self, "fan_in")
 
     def maps(self, inputs: Images) -> Float[Tensor, "batch dim h w"]:
         return torch.relu(self.features(inputs))
-
-
-def _transition(incoming: int) -> nn.Sequential:
-    convolution = nn.Conv2d(incoming, incoming // 2, 1, bias=False)
-    return nn.Sequential(
-        OrderedDict(norm=nn.BatchNorm2d(incoming), relu=nn.ReLU(), conv=convolution, pool=nn.AvgPool2d(2))
-    )
 
 
 # Channels of Table 1: incoming, 1x1, 3x3 reduced, 3x3, 5x5 reduced, 5x5, pooled.
@@ -249,25 +237,19 @@ class Inception(nn.Module):
 class GoogLeNet(AveragingClassifier):
     """Nine inception blocks (Szegedy et al., 2015), averaged to 1024 features; the paper drops 40 % in training.
 
-    GR trains it on CIFAR-10. The small stem is a single 3x3 convolution of 192 channels. He's weights (fan out).
-    Batch normalization does the work of the auxiliary classifiers, which are left out. Parameter names are
-    torchvision's, whose "5x5" convolutions, however, are 3x3 (`large_kernel=3`) and whose last pooling is 2x2.
+    The small stem is a single 3x3 convolution of 192 channels. Batch normalization does the work of the auxiliary
+    classifiers, which are left out. Parameter names are torchvision's, whose "5x5" convolutions, however, are 3x3
+    (`large_kernel=3`) and whose last pooling is 2x2. He's weights (fan out).
     """
 
     feature_dim = 1024
     head_name = "fc"
 
     def __init__(
-        self,
-        num_classes: int = 10,
-        in_channels: int = 3,
-        head: Head = nn.Linear,
-        *,
-        stem: str = "small",
-        dropout: float = 0.4,
-        large_kernel: int = 5,
+        self, *, stem: str = "small", dropout: float = 0.4, large_kernel: int = 5, **common: Unpack[Common]
     ) -> None:
         super().__init__(dropout)
+        in_channels, head = asked(common, 10, 3)
         size = image_size(stem)
         self.input_shape = (in_channels, size, size)
         if stem == "small":
@@ -280,7 +262,7 @@ class GoogLeNet(AveragingClassifier):
         self.pool = nn.MaxPool2d(3, stride=2, ceil_mode=True)
         for name, (incoming, *channels) in _INCEPTIONS.items():
             self.add_module(f"inception{name}", Inception(incoming, tuple(channels), large_kernel))
-        self.fc = head(self.feature_dim, num_classes)
+        self.fc = head(self.feature_dim)
         initialize_he(self, "fan_out")
 
     def maps(self, inputs: Images) -> Float[Tensor, "batch dim h w"]:

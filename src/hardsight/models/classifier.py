@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Literal
+from typing import Literal, TypedDict
 
 import torch
 from jaxtyping import Float
@@ -11,6 +11,20 @@ from torch import Tensor, nn
 Head = Callable[[int, int], nn.Module]
 """Makes the last layer from the number of features and of classes: `nn.Linear`, or an angular one."""
 Images = Float[Tensor, "batch channels height width"]
+
+
+class Common(TypedDict, total=False):
+    """What every network takes; classes and channels left out are those of the data it was made for."""
+
+    num_classes: int
+    in_channels: int
+    head: Head
+
+
+def asked(common: Common, classes: int, channels: int) -> tuple[int, Callable[[int], nn.Module]]:
+    """The number of channels that come in, and what makes the head from the number of features."""
+    head, count = common.get("head", nn.Linear), common.get("num_classes", classes)
+    return common.get("in_channels", channels), lambda features: head(features, count)
 
 
 class Classifier(nn.Module, ABC):

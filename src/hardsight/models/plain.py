@@ -2,13 +2,13 @@
 
 AMC's (its Table 2) follow Laine & Aila's 13-layer network. What the table leaves open is settled by the authors' public
 code: batch normalization between the convolution and the leaky ReLU, Glorot-uniform weights, no biases but the head's.
-(Their training script has a smaller network than the table: 64, 128 and 256 channels and a single 1x1 convolution. Here
-the table counts.) AlexNet (Krizhevsky, 2014: one column) and VGG-19 (Simonyan & Zisserman, 2015) are named as in
-torchvision.
+(Their training script has a smaller network than the table, which counts here.) AlexNet (Krizhevsky, 2014: one column)
+and VGG-19 (Simonyan & Zisserman, 2015) are named as in torchvision.
 """
 
 import itertools
 from collections.abc import Sequence
+from typing import Unpack
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -16,10 +16,11 @@ from torch import Tensor, nn
 from hardsight.models.classifier import (
     AveragingClassifier,
     Classifier,
+    Common,
     EmbeddingClassifier,
     GaussianNoise,
-    Head,
     Images,
+    asked,
     convolutions,
     image_size,
     initialize_he,
@@ -38,16 +39,9 @@ class MLP(Classifier):
     their values.
     """
 
-    def __init__(
-        self,
-        num_classes: int = 2,
-        in_channels: int = 3,
-        head: Head = nn.Linear,
-        *,
-        hidden: Sequence[int] = (64,),
-        activation: str = "tanh",
-    ) -> None:
+    def __init__(self, *, hidden: Sequence[int] = (64,), activation: str = "tanh", **common: Unpack[Common]) -> None:
         super().__init__()
+        in_channels, head = asked(common, 2, 3)
         check_name("activation", activation, _ACTIVATIONS)
         if not hidden:
             raise ValueError("hidden must name the width of at least one layer; got none")
@@ -56,7 +50,7 @@ class MLP(Classifier):
             layers += [nn.Linear(incoming, outgoing), _ACTIVATIONS[activation]()]
         self.hidden = nn.Sequential(*layers)
         self.feature_dim, self.input_shape = hidden[-1], (in_channels,)
-        self.linear = head(self.feature_dim, num_classes)
+        self.linear = head(self.feature_dim)
 
     def forward_features(self, inputs: Float[Tensor, "batch *shape"]) -> Float[Tensor, "batch {self.feature_dim}"]:
         features: Tensor = self.hidden(inputs)
@@ -69,16 +63,15 @@ class LeNet(EmbeddingClassifier):
     For 28x28 images. The features may point anywhere; two, as in AVH's Figure 8, are to be drawn, not to classify.
     """
 
-    def __init__(
-        self, num_classes: int = 10, in_channels: int = 1, head: Head = nn.Linear, *, feature_dim: int = 64
-    ) -> None:
+    def __init__(self, *, feature_dim: int = 64, **common: Unpack[Common]) -> None:
         super().__init__()
+        in_channels, head = asked(common, 10, 1)
         self.feature_dim, self.input_shape = feature_dim, (in_channels, 28, 28)
         self.convolutions = nn.Sequential(
             nn.Conv2d(in_channels, 20, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(20, 50, 5), nn.ReLU(), nn.MaxPool2d(2)
         )
         self.embedding = nn.Sequential(nn.Linear(50 * 4 * 4, 500), nn.ReLU(), nn.Linear(500, feature_dim))
-        self.linear = head(feature_dim, num_classes)
+        self.linear = head(feature_dim)
 
 
 class DigitsCNN(EmbeddingClassifier):
@@ -90,16 +83,15 @@ class DigitsCNN(EmbeddingClassifier):
 
     feature_dim = 64
 
-    def __init__(
-        self, num_classes: int = 10, in_channels: int = 1, head: Head = nn.Linear, *, dropout: float = 0.0
-    ) -> None:
+    def __init__(self, *, dropout: float = 0.0, **common: Unpack[Common]) -> None:
         super().__init__()
+        in_channels, head = asked(common, 10, 1)
         self.input_shape = (in_channels, 8, 8)
         self.convolutions = convolutions(in_channels, 16, 32, nn.MaxPool2d(2), 64, nn.MaxPool2d(2))
         if dropout:
             self.convolutions.append(nn.Dropout(dropout))
         self.embedding = nn.Linear(64 * 2 * 2, self.feature_dim)
-        self.linear = head(self.feature_dim, num_classes)
+        self.linear = head(self.feature_dim)
 
 
 class CNN13(AveragingClassifier):
@@ -111,16 +103,9 @@ class CNN13(AveragingClassifier):
 
     feature_dim = 128
 
-    def __init__(
-        self,
-        num_classes: int = 10,
-        in_channels: int = 3,
-        head: Head = nn.Linear,
-        *,
-        noise: float = 0.15,
-        dropout: float = 0.5,
-    ) -> None:
+    def __init__(self, *, noise: float = 0.15, dropout: float = 0.5, **common: Unpack[Common]) -> None:
         super().__init__()
+        in_channels, head = asked(common, 10, 3)
         self.input_shape = (in_channels, 32, 32)
         self.convolutions = convolutions(
             in_channels,
@@ -130,7 +115,7 @@ class CNN13(AveragingClassifier):
             *((512, 3, 0), (256, 1, 0), (self.feature_dim, 1, 0)),
             leak=_LEAK,
         )
-        self.linear = head(self.feature_dim, num_classes)
+        self.linear = head(self.feature_dim)
         _initialize_glorot(self)
 
 
@@ -142,34 +127,26 @@ class CNN28(AveragingClassifier):
     """
 
     def __init__(
-        self,
-        num_classes: int = 10,
-        in_channels: int = 1,
-        head: Head = nn.Linear,
-        *,
-        feature_dim: int = 128,
-        noise: float = 0.15,
-        dropout: float = 0.5,
+        self, *, feature_dim: int = 128, noise: float = 0.15, dropout: float = 0.5, **common: Unpack[Common]
     ) -> None:
         super().__init__()
+        in_channels, head = asked(common, 10, 1)
         self.feature_dim, self.input_shape = feature_dim, (in_channels, 28, 28)
         group = (64, nn.MaxPool2d(2), nn.Dropout(dropout))
         last = nn.Conv2d(64, feature_dim, 1, bias=False)
         self.convolutions = convolutions(
             in_channels, GaussianNoise(noise), *group, *group, (128, 3, 0), (64, 1, 0), last, leak=_LEAK
         )
-        self.linear = head(feature_dim, num_classes)
+        self.linear = head(feature_dim)
         _initialize_glorot(self)
 
 
 def _initialize_glorot(model: Classifier) -> None:
     for module in model.modules():
-        if isinstance(module, nn.Conv2d):
+        if isinstance(module, nn.Conv2d) or (module is model.head and isinstance(module, nn.Linear)):
             nn.init.xavier_uniform_(module.weight)
-    if isinstance(model.head, nn.Linear):
-        nn.init.xavier_uniform_(model.head.weight)
-        if model.head.bias is not None:
-            nn.init.zeros_(model.head.bias)
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)
 
 
 class PlainCNN(EmbeddingClassifier):
@@ -177,25 +154,16 @@ class PlainCNN(EmbeddingClassifier):
 
     CNN-10 of AVH's Appendix F, whose domain generalization trains it: a 7x7 convolution of 64 channels and a pooling
     come first. The appendix prints no stride for it: 1 unless `stem_stride` says otherwise; with 0 there is none, which
-    makes CNN-9, for small images. (The slides print the CNN-10 baseline, to the hundredth, under the name CNN-9.)
-    Batch normalization and ReLU follow every convolution. The features are normalized but not rectified, and the
-    weights are He's, as in the public code of Liu et al. (2017), whose network this resembles.
+    makes CNN-9, for small images. The features are normalized but not rectified, and the weights are He's, as in the
+    public code of Liu et al. (2017), whose network this resembles.
     """
 
     feature_dim = 512
 
-    def __init__(
-        self,
-        num_classes: int = 7,
-        in_channels: int = 3,
-        head: Head = nn.Linear,
-        *,
-        image_size: int = 224,
-        stem_stride: int = 1,
-    ) -> None:
+    def __init__(self, *, image_size: int = 224, stem_stride: int = 1, **common: Unpack[Common]) -> None:
         super().__init__()
-        self.input_shape = (in_channels, image_size, image_size)
-        size = image_size
+        in_channels, head = asked(common, 7, 3)
+        self.input_shape, size = (in_channels, image_size, image_size), image_size
         plan: list[int | tuple[int, ...] | nn.Module] = []
         if stem_stride:
             plan += [(64, 7, 3, stem_stride), nn.MaxPool2d(2)]
@@ -208,7 +176,7 @@ class PlainCNN(EmbeddingClassifier):
         self.convolutions = convolutions(in_channels, *plan)
         connected = nn.Linear(256 * size * size, self.feature_dim, bias=False)
         self.embedding = nn.Sequential(connected, nn.BatchNorm1d(self.feature_dim))
-        self.linear = head(self.feature_dim, num_classes)
+        self.linear = head(self.feature_dim)
         initialize_he(self, "fan_in")
         nn.init.kaiming_normal_(connected.weight, nonlinearity="relu")
 
@@ -249,15 +217,8 @@ class StackedClassifier(Classifier):
 class AlexNet(StackedClassifier):
     """Five convolutions, 256 maps. PyTorch's own initialisation, as in torchvision."""
 
-    def __init__(
-        self,
-        num_classes: int = 1000,
-        in_channels: int = 3,
-        head: Head = nn.Linear,
-        *,
-        stem: str = "large",
-        dropout: float | None = None,
-    ) -> None:
+    def __init__(self, *, stem: str = "large", dropout: float | None = None, **common: Unpack[Common]) -> None:
+        in_channels, head = asked(common, 1000, 3)
         super().__init__(in_channels, 256, stem, dropout)
         pool = (2, 2) if self.small else (3, 2)
         first = nn.Conv2d(in_channels, 64, 11, stride=4, padding=5 if self.small else 2)
@@ -271,7 +232,7 @@ class AlexNet(StackedClassifier):
         # The small stem draws them too, so that a seed goes on giving its head the same weights.
         for width in (256 * 6 * 6, 4096):
             hidden += [nn.Dropout(self.share), nn.Linear(width, 4096), nn.ReLU()]
-        self.classifier = nn.Sequential(*([] if self.small else hidden), head(self.feature_dim, num_classes))
+        self.classifier = nn.Sequential(*([] if self.small else hidden), head(self.feature_dim))
 
 
 # Channels and number of 3x3 convolutions of each group; a pooling follows every group.
@@ -285,15 +246,9 @@ class VGG19(StackedClassifier):
     """
 
     def __init__(
-        self,
-        num_classes: int = 1000,
-        in_channels: int = 3,
-        head: Head = nn.Linear,
-        *,
-        stem: str = "large",
-        batch_norm: bool = False,
-        dropout: float | None = None,
+        self, *, stem: str = "large", batch_norm: bool = False, dropout: float | None = None, **common: Unpack[Common]
     ) -> None:
+        in_channels, head = asked(common, 1000, 3)
         super().__init__(in_channels, 512, stem, dropout)
         layers: list[nn.Module] = []
         for width, count in _GROUPS:
@@ -310,4 +265,4 @@ class VGG19(StackedClassifier):
             nn.init.zeros_(linear.bias)
             hidden += [linear, nn.ReLU(), nn.Dropout(self.share)]
         initialize_he(self, "fan_out")
-        self.classifier = nn.Sequential(*hidden, head(self.feature_dim, num_classes))
+        self.classifier = nn.Sequential(*hidden, head(self.feature_dim))

@@ -46,7 +46,7 @@ def options(name: str) -> dict[str, Any]:
     """What `create` accepts for this network beyond classes, channels and head, with the defaults."""
     check_name("name", name, _NETWORKS, "networks")
     parameters = inspect.signature(_NETWORKS[name]).parameters.values()
-    return {parameter.name: parameter.default for parameter in parameters if parameter.name not in _COMMON}
+    return {parameter.name: parameter.default for parameter in parameters if parameter.kind != parameter.VAR_KEYWORD}
 
 
 def create(

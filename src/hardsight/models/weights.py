@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from hardsight.files import RefusedError
 from hardsight.files.arrays import load_tensors
 from hardsight.files.pickled import load_checkpoint
-from hardsight.models.branched import DEPTHS, CifarResNet
+from hardsight.models.branched import CifarResNet
 
 
 def load_cifar10_resnet(depth: int, path: Path | str) -> CifarResNet:
@@ -20,14 +20,11 @@ def load_cifar10_resnet(depth: int, path: Path | str) -> CifarResNet:
     The file holds each tensor under `resnet<depth>.<name>`. The network expects RGB / 255, normalised with the mean
     (0.485, 0.456, 0.406) and standard deviation (0.229, 0.224, 0.225).
     """
-    if depth not in DEPTHS:
-        raise ValueError(f"depth must be one of {', '.join(map(str, DEPTHS))}; got {depth!r}")
+    model, prefix = CifarResNet(depth), f"resnet{depth}."
     try:
         held = load_tensors(path)
     except (RefusedError, IsADirectoryError) as error:
         raise ValueError(f"path must be a safetensors file; {error}") from error
-    prefix = f"resnet{depth}."
-    model = CifarResNet(depth)
     tensors = {name.removeprefix(prefix): tensor for name, tensor in held.items() if name.startswith(prefix)}
     _fill(model, tensors, f"path must hold the weights of ResNet-{depth}; in {path}")
     return model.eval()

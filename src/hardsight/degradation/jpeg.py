@@ -7,9 +7,11 @@ a file, the rest differ where a coefficient is on the edge of a step. Entropy co
 
 import math
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
+from scipy.fft import dct
 from torch import Tensor
 
 from hardsight.degradation.pictures import Images, Level, closed, opened
@@ -69,7 +71,8 @@ def _coded(planes: Tensor, table: Tensor) -> Tensor:
     """Each plane through 8 x 8 cosine transforms, quantisation and back, as whole numbers in [0, 255]."""
     height, width = planes.shape[2:]
     padded = F.pad(planes, (0, -width % 8, 0, -height % 8), mode="replicate") - 128
-    cosines = _cosines(planes)
+    # The orthonormal cosine transform of eight numbers, as a matrix.
+    cosines = torch.from_numpy(dct(np.eye(8), axis=0, norm="ortho")).to(planes)
     blocks = padded.unflatten(3, (-1, 8)).unflatten(2, (-1, 8)).transpose(3, 4)
     scaled = _kept(cosines @ _kept(blocks @ cosines.T, _AFTER_ONE_AXIS), _AFTER_BOTH) / table
     # Kept so coarsely, halves are common: they go away from zero.
@@ -81,14 +84,6 @@ def _coded(planes: Tensor, table: Tensor) -> Tensor:
 def _kept(numbers: Tensor, resolution: float) -> Tensor:
     """Numbers rounded to one part in `resolution`, halves upwards."""
     return (numbers * resolution + 0.5).floor() / resolution
-
-
-def _cosines(like: Tensor) -> Float[Tensor, "8 8"]:
-    """The orthonormal cosine transform of eight numbers, as a matrix."""
-    frequency = torch.arange(8, dtype=torch.float64).unsqueeze(1)
-    waves = torch.cos((2 * torch.arange(8) + 1) * frequency * math.pi / 16) / 2
-    waves[0] /= math.sqrt(2)
-    return waves.to(like.device, like.dtype)
 
 
 def _halved(planes: Tensor) -> Tensor:

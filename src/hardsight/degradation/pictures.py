@@ -85,10 +85,8 @@ def opened(images: Tensor, level: Level, name: str, lowest: float, highest: floa
         pixels = images.to(torch.promote_types(images.dtype, torch.float32))
         # Resizing may run a little over; bytes as floats and normalised images are far out, and would be cut quietly.
         if not bool(((pixels > -0.5) & (pixels < 1.5)).all()):
-            lowest_pixel, highest_pixel = float(pixels.min()), float(pixels.max())
-            raise ValueError(
-                f"images must be uint8 or floats in [0, 1]; got values from {lowest_pixel:g} to {highest_pixel:g}"
-            )
+            low, high = float(pixels.min()), float(pixels.max())
+            raise ValueError(f"images must be uint8 or floats in [0, 1]; got values from {low:g} to {high:g}")
     else:
         raise TypeError(f"images must be uint8 or floats in [0, 1]; got {images.dtype}")
     amount = torch.as_tensor(level, device=images.device, dtype=pixels.dtype).reshape(-1)
@@ -96,9 +94,8 @@ def opened(images: Tensor, level: Level, name: str, lowest: float, highest: floa
         raise ValueError(f"level must be one number, or one for each of the {len(images)} images; got {len(amount)}")
     if not bool(((amount >= lowest) & (amount <= highest) & amount.isfinite()).all()):
         wanted = f"lie in [{lowest:g}, {highest:g}]" if highest < math.inf else f"be finite and at least {lowest:g}"
-        raise ValueError(
-            f"level of {name} must {wanted}; got {amount.tolist() if isinstance(level, Tensor) else level}"
-        )
+        given = amount.tolist() if isinstance(level, Tensor) else level
+        raise ValueError(f"level of {name} must {wanted}; got {given}")
     return pixels, amount.reshape(-1, 1, 1, 1)
 
 

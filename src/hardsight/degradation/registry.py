@@ -1,53 +1,42 @@
 """The degradations by name: function, levels from hard to easy, unit, and the level that changes nothing."""
 
-import dataclasses
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from hardsight.degradation.jpeg import jpeg
-from hardsight.degradation.pictures import (
-    Images,
-    Level,
-    brightness,
-    contrast,
-    gaussian_blur,
-    occlusion,
-    uniform_noise,
-)
+from hardsight.degradation.pictures import Images, Level, brightness, contrast, gaussian_blur, occlusion, uniform_noise
 from hardsight.names import check_name
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Degradation:
-    """One way to make an image harder."""
+    """One way to make an image harder.
+
+    `levels`: those it is studied at, hardest first. `no_change`: the one that gives the image back as it was, None
+    where there is none. `random`: whether the function draws, and needs a generator.
+    """
 
     name: str
     function: Callable[..., Tensor]
     levels: tuple[float, ...]
-    """The levels it is studied at, hardest first."""
     unit: str
     no_change: float | None
-    """The level that gives the image back as it was; None where there is none."""
     larger_is_harder: bool
     random: bool
-    """Whether the function draws, and needs a generator."""
     source: str
 
 
 _AVH, _OURS = "AVH, Appendix B.1; Geirhos et al. (2018)", "this project's levels"
 _HALF = "half-width of the noise; a pixel's range is 1"
-# Name, function, levels, unit, the level that changes nothing, larger is harder, random, source.
+_BLUR, _LIGHT = "standard deviation in pixels", "share of the light kept"
 _ALL = (
     Degradation("contrast", contrast, (0.1, 0.2, 0.3, 0.6, 1.0), "share of the contrast kept", 1.0, False, False, _AVH),
     Degradation("uniform_noise", uniform_noise, (0.4, 0.3, 0.2, 0.1, 0.0), _HALF, 0.0, True, True, _AVH),
-    Degradation(
-        "blur", gaussian_blur, (4.0, 2.0, 1.0, 0.5, 0.0), "standard deviation in pixels", 0.0, True, False, _OURS
-    ),
-    Degradation(
-        "brightness", brightness, (0.1, 0.2, 0.4, 0.7, 1.0), "share of the light kept", 1.0, False, False, _OURS
-    ),
+    Degradation("blur", gaussian_blur, (4.0, 2.0, 1.0, 0.5, 0.0), _BLUR, 0.0, True, False, _OURS),
+    Degradation("brightness", brightness, (0.1, 0.2, 0.4, 0.7, 1.0), _LIGHT, 1.0, False, False, _OURS),
     Degradation("jpeg", jpeg, (5.0, 10.0, 20.0, 50.0, 95.0), "quality from 1 to 100", None, False, False, _OURS),
     Degradation("occlusion", occlusion, (0.5, 0.3, 0.2, 0.1, 0.0), "share of the area covered", 0.0, True, True, _OURS),
 )

@@ -1,11 +1,14 @@
 """Label noise of every kind the literature trains under: each returns new labels and says which ones changed.
 
-`classes` holds the noise that looks at the label alone, `instances` the noise that looks at the sample too,
-`open_set` the noise that puts foreign images under a label, `mappings` the confusions of the public data sets.
-Nothing here edits its input, and every draw comes from the generator that the caller hands in.
+`classes` holds the noise that looks at the label alone and the confusions of the public data sets, `instances` the
+noise that looks at the sample too or puts foreign images under a label. Nothing here edits its input, and every draw
+comes from the generator that the caller hands in.
 """
 
 from hardsight.noise.classes import (
+    CIFAR10_LOOKALIKES,
+    CIFAR100_COARSE,
+    MNIST_LOOKALIKES,
     NoisyLabels,
     flip_by_mapping,
     flip_by_matrix,
@@ -14,15 +17,15 @@ from hardsight.noise.classes import (
     flip_within_groups,
     human_labels,
     measured_transition,
-)
-from hardsight.noise.instances import flip_by_margin, flip_by_projection
-from hardsight.noise.mappings import (
-    CIFAR10_LOOKALIKES,
-    CIFAR100_COARSE,
-    MNIST_LOOKALIKES,
     next_in_group,
 )
-from hardsight.noise.open_set import OpenSetImages, background_images, replace_images
+from hardsight.noise.instances import (
+    OpenSetImages,
+    background_images,
+    flip_by_margin,
+    flip_by_projection,
+    replace_images,
+)
 
 __all__ = [
     "CIFAR10_LOOKALIKES",

@@ -1,4 +1,7 @@
-"""Noise that depends on the class alone: symmetric, within groups, by mapping, by transition matrix, by people."""
+"""Noise that depends on the class alone: symmetric, within groups, by mapping, by transition matrix, by people.
+
+And the confusions that the public data sets are tested with: which class is mistaken for which, and who is kin.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -10,21 +13,31 @@ from torch import Tensor
 from hardsight import validation
 from hardsight.validation import check_count, check_integers, check_share, check_tensor
 
+Labels = Integer[Tensor, "samples"]
+# Patrini et al. (2017): truck -> automobile, bird -> airplane, deer -> horse, cat <-> dog.
+CIFAR10_LOOKALIKES = {9: 1, 2: 0, 4: 7, 3: 5, 5: 3}
+
+# Patrini et al. (2017): 2 -> 7, 3 -> 8, 7 -> 1, 5 <-> 6.
+MNIST_LOOKALIKES = {2: 7, 3: 8, 7: 1, 5: 6, 6: 5}
+
+# Coarse class of each of CIFAR-100's fine classes, as in the files of the data set: 20 groups of 5.
+CIFAR100_COARSE = (
+    *(4, 1, 14, 8, 0, 6, 7, 7, 18, 3, 3, 14, 9, 18, 7, 11, 3, 9, 7, 11, 6, 11, 5, 10, 7),
+    *(6, 13, 15, 3, 15, 0, 11, 1, 10, 12, 14, 16, 9, 11, 5, 5, 19, 8, 8, 15, 13, 14, 17, 18, 10),
+    *(16, 4, 17, 4, 2, 0, 17, 4, 18, 17, 10, 3, 2, 12, 12, 16, 12, 1, 9, 19, 2, 10, 0, 1, 16),
+    *(12, 9, 13, 15, 13, 16, 19, 2, 4, 6, 19, 5, 5, 8, 19, 18, 1, 2, 15, 6, 0, 17, 8, 14, 13),
+)
+
 
 class NoisyLabels(NamedTuple):
     """Labels after noise, and which of them differ from what they were."""
 
-    labels: Integer[Tensor, "samples"]
+    labels: Labels
     changed: Bool[Tensor, "samples"]
 
 
 def flip_symmetric(
-    labels: Integer[Tensor, "samples"],
-    rate: float,
-    num_classes: int,
-    *,
-    generator: torch.Generator,
-    exact: bool = False,
+    labels: Labels, rate: float, num_classes: int, *, generator: torch.Generator, exact: bool = False
 ) -> NoisyLabels:
     """Replace each label, with probability `rate`, by another class drawn uniformly (GR, Section 4.2).
 
@@ -44,7 +57,7 @@ def flip_symmetric(
 
 
 def flip_within_groups(
-    labels: Integer[Tensor, "samples"],
+    labels: Labels,
     rate: float,
     groups: Sequence[int] | Integer[Tensor, "classes"],
     *,
@@ -70,12 +83,11 @@ def flip_within_groups(
     # A uniform number below one may still round up to the whole group: that would be the class itself.
     steps = 1 + torch.minimum((uniform * (size - 1)).long(), (size - 2).clamp_min(0))
     start = starts[labels.long()]
-    place = (position[labels.long()] - start + steps) % size
-    return replaced(labels, order[start + place], chosen)
+    return replaced(labels, order[start + (position[labels.long()] - start + steps) % size], chosen)
 
 
 def flip_by_mapping(
-    labels: Integer[Tensor, "samples"],
+    labels: Labels,
     rate: float,
     mapping: Mapping[int, int],
     num_classes: int,
@@ -90,25 +102,33 @@ def flip_by_mapping(
     than `rate`; `exact` counts among the labels that can change.
     """
     check_labels(labels, num_classes, generator, rate)
+    known = range(num_classes)
     for source, target in mapping.items():
-        if not (0 <= source < num_classes and 0 <= target < num_classes):
-            raise ValueError(
-                f"mapping must lead from classes to classes in [0, {num_classes - 1}]; got {source} -> {target}"
-            )
-    target_of = torch.arange(num_classes)
-    if mapping:
-        target_of[list(mapping.keys())] = torch.tensor(list(mapping.values()))
-    targets = target_of.to(labels.device)[labels.long()]
+        if source not in known or target not in known:
+            last = num_classes - 1
+            raise ValueError(f"mapping must lead from classes to classes in [0, {last}]; got {source} -> {target}")
+    target_of = torch.tensor([mapping.get(label, label) for label in range(num_classes)], device=labels.device)
+    targets = target_of[labels.long()]
     return replaced(labels, targets, choose(targets != labels, rate, exact, generator))
 
 
+def next_in_group(groups: Sequence[int]) -> dict[int, int]:
+    """Map each class to the next class of its group, the last to the first; a class alone is left out.
+
+    With `CIFAR100_COARSE`, the asymmetric CIFAR-100 noise of Patrini et al. (2017).
+
+    >>> next_in_group([0, 1, 0, 2, 0])
+    {0: 2, 2: 4, 4: 0}
+    """
+    members: dict[int, list[int]] = {}
+    for label, group in enumerate(groups):
+        members.setdefault(int(group), []).append(label)
+    several = [kin for kin in members.values() if len(kin) > 1]
+    return {label: kin[(place + 1) % len(kin)] for kin in several for place, label in enumerate(kin)}
+
+
 def flip_pairwise(
-    labels: Integer[Tensor, "samples"],
-    rate: float,
-    num_classes: int,
-    *,
-    generator: torch.Generator,
-    exact: bool = False,
+    labels: Labels, rate: float, num_classes: int, *, generator: torch.Generator, exact: bool = False
 ) -> NoisyLabels:
     """Replace each label, with probability `rate`, by the next class, the last by the first (Han et al., 2018)."""
     following = {label: (label + 1) % num_classes for label in range(num_classes)}
@@ -116,10 +136,7 @@ def flip_pairwise(
 
 
 def flip_by_matrix(
-    labels: Integer[Tensor, "samples"],
-    transition: Float[Tensor, "classes classes"],
-    *,
-    generator: torch.Generator,
+    labels: Labels, transition: Float[Tensor, "classes classes"], *, generator: torch.Generator
 ) -> NoisyLabels:
     """Draw each new label from its class's row of `transition`: T[i, j] is the probability that i becomes j.
 
@@ -142,7 +159,7 @@ def flip_by_matrix(
 
 
 def human_labels(
-    labels: Integer[Tensor, "samples"],
+    labels: Labels,
     annotations: Integer[Tensor, "rows"] | Integer[Tensor, "rows annotators"],
     num_classes: int,
     *,
@@ -164,9 +181,7 @@ def human_labels(
     return replaced(labels, answers, torch.ones_like(labels, dtype=torch.bool))
 
 
-def measured_transition(
-    labels: Integer[Tensor, "samples"], noisy: Integer[Tensor, "samples"], num_classes: int
-) -> Float[Tensor, "classes classes"]:
+def measured_transition(labels: Labels, noisy: Labels, num_classes: int) -> Float[Tensor, "classes classes"]:
     """Share of each class's samples under each noisy label, float64; the row of an absent class is zero."""
     check_labels(labels, num_classes)
     validation.check_labels(noisy, len(labels), num_classes, "noisy")

@@ -46,8 +46,8 @@ def rank_and_count(group: Group = None) -> tuple[int, int]:
 def join_processes(device: torch.device | str | None = None) -> torch.device:
     """The device of this process, which first joins the processes that torchrun or the like started with it.
 
-    Which of them it is, and where they meet, is in the environment: RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and
-    MASTER_PORT. Each takes a GPU of its own where there are any, unless a `device` is named.
+    Which it is and where they meet is in the environment (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT). Each
+    takes a GPU of its own where there are any, unless a `device` is named.
     """
     chosen = usable_device(device)
     if int(os.environ.get("WORLD_SIZE", "1")) > 1 and dist.is_available():
@@ -78,9 +78,7 @@ def current(device: torch.device) -> contextlib.AbstractContextManager[Any]:
 
 def default_device(group: Group = None) -> torch.device:
     """Where this group's collectives work."""
-    if dist.get_backend(group) == "nccl":
-        return torch.device("cuda", torch.cuda.current_device())
-    return torch.device("cpu")
+    return torch.device("cuda", torch.cuda.current_device()) if dist.get_backend(group) == "nccl" else _CPU
 
 
 def wait_for_all(failure: Exception | None = None, group: Group = None) -> None:
@@ -88,17 +86,16 @@ def wait_for_all(failure: Exception | None = None, group: Group = None) -> None:
 
     In the process that brings it as it is; in the others as an OSError, if it is one, or else a ValueError.
     """
-    failures: list[Any] = []
+    failures: list[Any] = [None] * world_size(group)
     if several(group):
-        failures = [None] * dist.get_world_size(group)
-        own = None if failure is None else (isinstance(failure, OSError), str(failure))
+        own = None if failure is None else (OSError if isinstance(failure, OSError) else ValueError, str(failure))
         dist.all_gather_object(failures, own, group=group)
     if failure is not None:
         raise failure
     for rank, theirs in enumerate(failures):
         if theirs is not None:
-            of_the_system, reason = theirs
-            raise (OSError if of_the_system else ValueError)(f"process {rank} stopped: {reason}")
+            kind, reason = theirs
+            raise kind(f"process {rank} stopped: {reason}")
 
 
 @contextlib.contextmanager
@@ -126,7 +123,9 @@ def lost_process_named() -> Iterator[None]:
     try:
         yield
     except (RuntimeError, OSError, EOFError) as problem:
-        if str(problem).startswith("DataLoader worker") or _passes_on_tensors(problem):
+        calls = (frame.f_code.co_filename for frame, _ in traceback.walk_tb(problem.__traceback__))
+        # Fetching what a worker had put into shared memory fails where it took that away when it ended.
+        if str(problem).startswith("DataLoader worker") or any(file.endswith("resource_sharer.py") for file in calls):
             raise LostProcessError(
                 "a process that reads the data was killed: it may have been out of memory, and fewer workers or "
                 "smaller batches need less"
@@ -138,65 +137,47 @@ def lost_process_named() -> Iterator[None]:
         raise
 
 
-def _passes_on_tensors(problem: BaseException) -> bool:
-    """Whether an error comes from fetching what a worker had put into shared memory, and took away when it ended."""
-    calls = traceback.walk_tb(problem.__traceback__)
-    return any(frame.f_code.co_filename.endswith("resource_sharer.py") for frame, _ in calls)
-
-
-def sum_over_processes(x: Tensor, group: Group = None) -> Tensor:
+def sum_over_processes(x: Tensor) -> Tensor:
     """Sum over the processes; carries no gradient."""
-    if world_size(group) == 1:
+    if not several():
         return x.detach()
     total = x.detach().clone()
-    dist.all_reduce(total, group=group)
+    dist.all_reduce(total)
     return total
 
 
-def log_sum_over_processes(log_x: Float[Tensor, "*shape"], group: Group = None) -> Float[Tensor, "*shape"]:
+def log_sum_over_processes(log_x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
     """log of the sum of exp over the processes, without leaving the logarithm; carries no gradient."""
-    if world_size(group) == 1:
+    if not several():
         return log_x.detach()
     own = log_x.detach().unsqueeze(0)  # compiled, a gather of scalars fails
-    parts = [torch.empty_like(own) for _ in range(world_size(group))]
-    dist.all_gather(parts, own, group=group)
+    parts = [torch.empty_like(own) for _ in range(world_size())]
+    dist.all_gather(parts, own)
     return torch.cat(parts).logsumexp(0)
 
 
 def log_mean_over_processes(log_x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-    """log of the mean of exp over all processes: by it data-parallel training, which averages gradients, divides them.
-
-    Carries no gradient.
-    """
+    """log of the mean of exp over all processes; carries no gradient."""
     return log_sum_over_processes(log_x) - math.log(world_size())
 
 
-def mean_over_processes(x: Tensor, group: Group = None) -> Tensor:
+def mean_over_processes(x: Tensor) -> Tensor:
     """Mean over the processes; the averaged gradients are those of one process that held the whole batch."""
-    return x if world_size(group) == 1 else applied(_MeanOverProcesses, x, trace_of(x), group)
+    return applied(_MeanOverProcesses, x, trace_of(x)) if several() else x
 
 
-def count_samples(x: Shaped[Tensor, "batch *rest"], group: Group = None) -> list[int]:
+def count_samples(x: Shaped[Tensor, "batch *rest"]) -> list[int]:
     """How many samples each process holds, in the order of their ranks; waits for the device."""
-    if world_size(group) == 1:
-        return [len(x)]
-    size = torch.tensor([len(x)], device=x.device)
-    sizes = [torch.empty_like(size) for _ in range(world_size(group))]
-    dist.all_gather(sizes, size, group=group)
-    return torch.cat(sizes).tolist()
+    return gather_rows(torch.tensor([len(x)], device=x.device), [1] * world_size()).tolist()
 
 
-def gather_samples(
-    x: Shaped[Tensor, "batch *rest"], group: Group = None, *, counts: list[int] | None = None
-) -> Shaped[Tensor, "all *rest"]:
+def gather_samples(x: Shaped[Tensor, "batch *rest"], *, counts: list[int] | None = None) -> Shaped[Tensor, "all *rest"]:
     """All processes' samples in the order of their ranks; the batches may differ in size.
 
     A loss of the gathered samples has the same value on every process, and the averaged gradients are its gradient.
     `counts`: those of `count_samples`, where several tensors of the same samples are gathered.
     """
-    if world_size(group) == 1:
-        return x
-    return applied(_GatherSamples, x, trace_of(x), count_samples(x, group) if counts is None else counts, group)
+    return applied(_GatherSamples, x, trace_of(x), counts or count_samples(x)) if several() else x
 
 
 def gather_rows(x: Shaped[Tensor, "own *rest"], counts: Sequence[int], group: Group = None) -> Tensor:
@@ -217,31 +198,31 @@ def sum_with_gradient(values: Tensor) -> Tensor:
 
 class _MeanOverProcesses(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, trace: Tensor, group: Group) -> Tensor:
+    def forward(ctx: Any, x: Tensor, trace: Tensor) -> Tensor:
         ctx.save_for_backward(trace)
-        return sum_over_processes(x, group) / world_size(group)
+        return sum_over_processes(x) / world_size()
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, saved: tuple[Tensor, ...], grad: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx: Any, saved: tuple[Tensor, ...], grad: Tensor) -> tuple[Tensor, None]:
         # d mean / d x is 1/W here, and the average over the W processes already is that 1/W.
-        return grad, None, None
+        return grad, None
 
 
 class _GatherSamples(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, trace: Tensor, counts: list[int], group: Group) -> Tensor:
+    def forward(ctx: Any, x: Tensor, trace: Tensor, counts: list[int]) -> Tensor:
         ctx.save_for_backward(trace)
-        rank = dist.get_rank(group)
+        rank = dist.get_rank()
         ctx.mine = slice(sum(counts[:rank]), sum(counts[: rank + 1]))
         ctx.world = len(counts)
-        return gather_rows(x, counts, group)
+        return gather_rows(x, counts)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, saved: tuple[Tensor, ...], grad: Tensor) -> tuple[Tensor, None, None, None]:
+    def backward(ctx: Any, saved: tuple[Tensor, ...], grad: Tensor) -> tuple[Tensor, None, None]:
         # Each process follows the loss through its own samples only; times W, because the average divides by it.
-        return grad[ctx.mine] * ctx.world, None, None, None
+        return grad[ctx.mine] * ctx.world, None, None
 
 
 class _SumWithGradient(torch.autograd.Function):

@@ -20,7 +20,7 @@ from hardsight import models, training
 from hardsight.datasets.augment import Augmentation
 from hardsight.datasets.loader import DeviceLoader
 from hardsight.dynamics import Recorder
-from hardsight.training.capture import CapturedStep
+from hardsight.training.feed import CapturedStep
 
 BATCH = 128
 

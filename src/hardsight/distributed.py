@@ -137,12 +137,12 @@ def lost_process_named() -> Iterator[None]:
         raise
 
 
-def sum_over_processes(x: Tensor) -> Tensor:
+def sum_over_processes(x: Tensor, group: Group = None) -> Tensor:
     """Sum over the processes; carries no gradient."""
-    if not several():
+    if not several(group):
         return x.detach()
     total = x.detach().clone()
-    dist.all_reduce(total)
+    dist.all_reduce(total, group=group)
     return total
 
 

@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from hardsight.datasets.interface import ArrayDataset
-from hardsight.domains import record as domain_record
+from hardsight.domains import looking
 from hardsight.domains.self_training import SelfTraining
 from hardsight.training import checkpoints, record
 
@@ -30,7 +30,7 @@ def full(*arguments: Any, **options: Any) -> None:
 # Where a self-training writes; each is replaced in one process.
 PLACES = {
     "begin": (record.RunRecord, "begin"),
-    "rounds": (domain_record, "write_rounds"),
+    "rounds": (looking, "write_rounds"),
     "epochs": (record.RunRecord, "write_epochs"),
     "state": (checkpoints, "write_state"),
     "load": (checkpoints, "read_state"),

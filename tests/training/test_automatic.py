@@ -10,10 +10,10 @@ import torch
 from hardsight import training
 from hardsight.losses.automatic import AutomaticRescaling, between_cross_entropy_and_mae, halfway
 from hardsight.losses.rescaling import GradientRescaling
-from hardsight.training import between_epochs
+from hardsight.training import evaluation
 from hardsight.training.config import TrainingConfig
+from hardsight.training.from_config import clip_of, make_objective
 from hardsight.training.network import Network
-from hardsight.training.objectives import clip_of, make_objective
 
 AUTO = {"name": "gr", "options": {"beta": "auto", "lam": "auto"}}
 
@@ -108,7 +108,7 @@ def test_lambda_waits_for_the_warm_up_and_for_most_images(problem: Any, small: A
     lams = []
     for epoch, accuracy in ((5, 0.4), (6, 0.7), (7, 0.4), (8, 0.5), (9, 0.4)):
         row = {"epoch": epoch, "train_accuracy": accuracy}
-        lams.append(between_epochs.end_epoch(network, samples, torch.device("cpu"), row, 20)["lam"])
+        lams.append(evaluation.end_epoch(network, samples, torch.device("cpu"), row, 20)["lam"])
     assert lams == [0.5, 0.5, 0.5, 1.0, 1.0]
 
 
@@ -144,16 +144,18 @@ def test_a_collapsed_epoch_is_answered_with_cross_entropy(problem: Any, small: A
     loss.decide(0.2, accuracy=0.6)
     device, samples = torch.device("cpu"), problem.loader(shuffle=False)
     row = {"epoch": 4, "train_accuracy": 0.6}
-    assert between_epochs.end_epoch(network, samples, device, row, 9).keys() == {"estimated_noise_rate", "beta", "lam"}
-    said = between_epochs.end_epoch(network, samples, device, row | {"train_accuracy": 0.2}, 9)
+    assert evaluation.end_epoch(network, samples, device, row, 9).keys() == {"estimated_noise_rate", "beta", "lam"}
+    said = evaluation.end_epoch(network, samples, device, row | {"train_accuracy": 0.2}, 9)
     assert said == {"estimated_noise_rate": pytest.approx(0.2)}
 
 
 @pytest.mark.gpu
 @pytest.mark.usefixtures("untyped")
+# Advice that this project does not take.
+@pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores:UserWarning")
 def test_a_captured_step_follows_the_decision(problem: Any, small: Any) -> None:
     """The epochs after the decision must differ from those without one although the graph was recorded before it."""
-    from hardsight.training.capture import CapturedStep
+    from hardsight.training.feed import CapturedStep
 
     epochs, warm_up, losses = 12, 4, {}
     # lam stays 1/2.

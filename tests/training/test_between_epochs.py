@@ -9,7 +9,7 @@ from hardsight.losses import AutomaticRescaling, local_intrinsic_dimensionality
 from hardsight.losses.curriculum import D2L, MentorNetPD, SelfPaced
 from hardsight.losses.joint import JointOptimisation
 from hardsight.losses.robust import TruncatedGCELoss
-from hardsight.training import between_epochs
+from hardsight.training import evaluation
 from hardsight.training.network import Network
 
 
@@ -74,7 +74,7 @@ def end_epoch(loss, features, *, epoch=1, batch_size=100):
     columns = (features, torch.zeros(len(features), dtype=torch.long), torch.arange(len(features)))
     batches = list(zip(*(column.split(batch_size) for column in columns), strict=True))
     row = {"epoch": epoch, "train_accuracy": 0.5}
-    between_epochs.end_epoch(Network(model, training.Objective(loss)), batches, torch.device("cpu"), row, 9)
+    evaluation.end_epoch(Network(model, training.Objective(loss)), batches, torch.device("cpu"), row, 9)
     return loss
 
 
@@ -102,7 +102,7 @@ def test_d2l_draws_anew_each_epoch_and_the_same_in_each_run():
 
 
 def test_d2l_interrupted_and_resumed_is_the_same_bits(problem, small, tmp_path, monkeypatch):
-    monkeypatch.setattr(between_epochs, "_DIMENSION_SAMPLES", 40)
+    monkeypatch.setattr(evaluation, "_DIMENSION_SAMPLES", 40)
 
     def loop(folder):
         model = small()

@@ -20,7 +20,7 @@ from hardsight.cli.printing import print_table
 from hardsight.cli.train import runs, train
 from hardsight.datasets import CIFAR100_HIERARCHY, ArrayDataset
 from hardsight.losses.registry import LOSSES, Sizes
-from hardsight.training import TrainingConfig, from_config, objectives, read_settings
+from hardsight.training import TrainingConfig, from_config, read_settings
 from hardsight.training.config import NoiseConfig, OptimizerConfig, ScheduleConfig
 from hardsight.training.data import Sets, load_sets, make_loaders, noisy_labels
 from hardsight.training.reading import keys_of, put
@@ -278,7 +278,7 @@ def _without_none(value):
 def test_every_registered_loss_trains(name, problem, small):
     model = small()
     sizes = Sizes(model.feature_dim, 3, 90)
-    loss = objectives.make_loss(name, {}, sizes, "loss")
+    loss = from_config.make_loss(name, {}, sizes, "loss")
     if LOSSES[name].pairs or name == "center":
         loss = training.Objective(None, loss, pairs="labels")
     before = model.convolution.weight.detach().clone()
@@ -290,15 +290,15 @@ def test_every_registered_loss_trains(name, problem, small):
 
 def test_loss_options_reach_the_loss():
     sizes = Sizes(8, 3, 90)
-    assert objectives.make_loss("gradient_rescaling", {"beta": 4.0}, sizes, "loss").beta == 4.0
-    assert objectives.make_loss("amc_all_pairs", {"margin_radians": 0.3}, sizes, "loss").pairs == "all"
-    assert objectives.make_loss("forward_correction", {"reduction": "sum"}, sizes, "loss").transition.shape == (3, 3)
-    noisy = objectives.make_loss("backward_correction", {"transition": 0.5}, sizes, "loss").transition
+    assert from_config.make_loss("gradient_rescaling", {"beta": 4.0}, sizes, "loss").beta == 4.0
+    assert from_config.make_loss("amc_all_pairs", {"margin_radians": 0.3}, sizes, "loss").pairs == "all"
+    assert from_config.make_loss("forward_correction", {"reduction": "sum"}, sizes, "loss").transition.shape == (3, 3)
+    noisy = from_config.make_loss("backward_correction", {"transition": 0.5}, sizes, "loss").transition
     assert noisy.tolist() == [[0.5, 0.25, 0.25], [0.25, 0.5, 0.25], [0.25, 0.25, 0.5]]
     rows = [[0.5, 0.25, 0.25], [0.0, 1.0, 0.0], [0, 0, 1]]
-    assert objectives.make_loss("forward_correction", {"transition": rows}, sizes, "loss").transition.tolist() == rows
+    assert from_config.make_loss("forward_correction", {"transition": rows}, sizes, "loss").transition.tolist() == rows
     with pytest.raises(ValueError, match=r"loss\.options: beta must"):
-        objectives.make_loss("gradient_rescaling", {"beta": -4.0}, sizes, "loss")
+        from_config.make_loss("gradient_rescaling", {"beta": -4.0}, sizes, "loss")
 
 
 @pytest.mark.parametrize(
@@ -523,14 +523,14 @@ def test_the_record_says_how_an_image_becomes_the_networks_input(tmp_path: Path)
 
 def test_the_list_of_keys_is_complete_and_its_defaults_are_those_in_force():
     keys = keys_of(TrainingConfig)
-    assert all(key.meaning for key in keys), [key.key for key in keys if not key.meaning]
+    assert not [key for key, _, _, meaning in keys if not meaning]
     given = {"data.name": "digits", "model.name": "digits_cnn", "epochs": 1}
     sampler = ("sampler.kind", "sampler.scores")
-    assert {key.key for key in keys if key.default == "required"} == {*given, "feature_loss.name", *sampler}
+    assert {key for key, _, default, _ in keys if default == "required"} == {*given, "feature_loss.name", *sampler}
     tree = {}
-    for key in keys:
-        if key.default not in ("", "required") and not key.key.startswith(("feature_loss.", "sampler.")):
-            put(tree, key.key, json.loads(key.default))
+    for key, _, default, _ in keys:
+        if default not in ("", "required") and not key.startswith(("feature_loss.", "sampler.")):
+            put(tree, key, json.loads(default))
     for key, value in given.items():
         put(tree, key, value)
     least = {"data": "digits", "model": "digits_cnn", "epochs": 1}

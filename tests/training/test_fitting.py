@@ -403,7 +403,7 @@ def test_batches_that_are_no_batches_are_refused(problem, small):
 def test_a_score_of_the_whole_set_is_not_one_of_its_batches(problem, small):
     model = small()
     batches = problem.loader(shuffle=False)
-    columns = score_samples(model, batches, ("class_norm", "avh"), torch.device("cpu")).columns
+    columns = score_samples(model, batches, ("class_norm", "avh"), torch.device("cpu"))[0]
     with torch.no_grad():
         features = model.eval().forward_features(torch.cat([batch.images for batch in batches]))
     torch.testing.assert_close(columns["class_norm"], class_normalised_norm(features, problem.labels))
@@ -412,13 +412,13 @@ def test_a_score_of_the_whole_set_is_not_one_of_its_batches(problem, small):
 def test_samples_without_ids_are_numbered_alike_by_any_number_of_processes(problem, small, monkeypatch):
     model, images = small(), problem.images.float() / 255
     batches = list(zip(images.split(16), problem.labels.split(16), strict=True))
-    alone = score_samples(model, batches, (), torch.device("cpu")).columns
+    alone = score_samples(model, batches, (), torch.device("cpu"))[0]
     assert alone["id"].tolist() == list(range(90))
     monkeypatch.setattr(evaluation, "_gather_objects", lambda own: [own])
     rows = {}
     for rank in range(2):
         monkeypatch.setattr(evaluation, "rank_and_count", lambda rank=rank: (rank, 2))
-        share = score_samples(model, batches, (), torch.device("cpu")).columns
+        share = score_samples(model, batches, (), torch.device("cpu"))[0]
         rows |= dict(zip(share["id"].tolist(), share["label"].tolist(), strict=True))
     assert [rows.get(one) for one in range(90)] == problem.labels.tolist()
 
@@ -474,9 +474,9 @@ def test_ignored_labels_are_no_wrong_answers(problem, small):
     model = small(dropout=0.0)
     with_ignored = evaluation.evaluate(model, batches, torch.device("cpu"))
     assert with_ignored == pytest.approx(evaluation.evaluate(model, known, torch.device("cpu")))
-    columns = score_samples(model, batches, ("avh",), torch.device("cpu")).columns
+    columns = score_samples(model, batches, ("avh",), torch.device("cpu"))[0]
     assert columns["id"].tolist() == list(range(24, 90))
-    alone = score_samples(model, known, ("avh",), torch.device("cpu")).columns
+    alone = score_samples(model, known, ("avh",), torch.device("cpu"))[0]
     torch.testing.assert_close(columns["avh"], alone["avh"])
     still = torch.optim.SGD(model.parameters(), lr=0.0)
     # Batch normalization in training looks at the batch, so it must be the same one: all in one.

@@ -15,11 +15,10 @@ from torch import nn
 from hardsight import losses
 from hardsight.domains.self_training import PseudoLabelLoss
 from hardsight.losses.registry import LOSSES, Sizes
-from hardsight.distributed import sum_over_processes
+from hardsight.distributed import several, sum_over_processes
 from hardsight.training import Steps
-from hardsight.training.network import Network
-from hardsight.training.objectives import Objective
-from hardsight.training.step import connect, make_step
+from hardsight.training.network import Network, Objective, connected
+from hardsight.training.step import make_step
 
 rank, rendezvous = int(sys.argv[1]), sys.argv[2]
 torch.set_num_threads(1)
@@ -101,7 +100,8 @@ def given(name, slices):
 def step_of(network, accumulate):
     optimizer = torch.optim.SGD(network.parameters(), lr=1.0)
     step = make_step(network, optimizer, Steps(accumulate, precision="float32"), batch_size=19)
-    connect(step)
+    if several():
+        step.call = connected(step.network)
     return step
 
 

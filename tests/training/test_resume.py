@@ -19,8 +19,7 @@ from hardsight import claims, owners, training
 from hardsight.dynamics import Recorder
 from hardsight.losses.metric import CenterLoss
 from hardsight.training import checkpoints
-from hardsight.training.capture import make_capturable
-from hardsight.training.feed import Feed
+from hardsight.training.feed import Feed, make_capturable
 
 # Below this folder's names only times differ between two runs.
 TIMED = {"shared.json", "process-0.json", "checksums.json", "audit.json"}

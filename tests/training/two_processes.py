@@ -36,7 +36,7 @@ def train(folder: Path, case: str) -> None:
     }
     if case == "unshared":
         # Wrong on purpose: each process normalises by its own slice of the batch.
-        training.step.share_batch_statistics = lambda network: None
+        training.network.share_batch_statistics = lambda network: None
         training.loop.check_buffers = lambda model: None
     given = labels.clone()
     if case == "ignored":

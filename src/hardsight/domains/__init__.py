@@ -1,5 +1,6 @@
 """Other domains: self-training for adaptation without labels, splits that leave one domain out."""
 
+from hardsight.domains.data import Split, leave_one_domain_out
 from hardsight.domains.selection import (
     SELECTORS,
     Evidence,
@@ -11,7 +12,6 @@ from hardsight.domains.selection import (
     select,
 )
 from hardsight.domains.self_training import SelfTrained, SelfTraining
-from hardsight.domains.splits import Split, leave_one_domain_out
 
 __all__ = [
     "SELECTORS",

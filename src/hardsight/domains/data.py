@@ -1,4 +1,4 @@
-"""Two domains made ready for each other: read by name, the same classes, sizes and channels; batches of both.
+"""Domains made ready for each other: read by name, the same classes, sizes and channels; batches; one left out.
 
 The order of an epoch of both is drawn from (seed, epoch) and has the same length in every round, however many samples
 are selected: a captured step stays valid, and any epoch can be made without those before it.
@@ -7,6 +7,7 @@ are selected: a captured step stays valid, and any epoch can be made without tho
 import dataclasses
 import hashlib
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -21,7 +22,7 @@ from hardsight.datasets.epochs import Batch, EpochLoader, EpochPlan, LoaderOptio
 from hardsight.datasets.folders import collect, images_below, subfolders
 from hardsight.datasets.interface import ArrayDataset, FileDataset
 from hardsight.datasets.loader import DeviceLoader
-from hardsight.names import unknown_name
+from hardsight.names import check_name, unknown_name
 
 
 def target_labels(source: ArrayDataset, target: ArrayDataset, name: str = "target") -> Tensor:
@@ -124,13 +125,11 @@ def in_memory(data: ArrayDataset | FileDataset, size: int | None = None) -> Arra
 
 def same_channels(*domains: ArrayDataset) -> list[ArrayDataset]:
     """Grey images as three equal channels where another domain is in colour."""
-    most = max(one.images.shape[1] for one in domains)
-    return [
-        one
-        if one.images.shape[1] == most
-        else dataclasses.replace(one, images=one.images.repeat_interleave(most, dim=1))
-        for one in domains
-    ]
+    most, found = max(one.images.shape[1] for one in domains), []
+    for one in domains:
+        wide = one.images.shape[1] == most
+        found.append(one if wide else dataclasses.replace(one, images=one.images.repeat_interleave(most, dim=1)))
+    return found
 
 
 class RowBatches(EpochLoader):
@@ -173,7 +172,6 @@ class Mixing(EpochLoader):
     source_samples: int
     target_rows: int | None
     steps: int
-    balance_classes: bool
 
     def __len__(self) -> int:
         return self.steps
@@ -185,30 +183,24 @@ class Mixing(EpochLoader):
     def plan(self, epoch: int) -> EpochPlan:
         """Order and draws of an epoch; source rows lead each batch."""
         generator = torch.Generator().manual_seed(mixed_seed(self.seed, epoch))
-        labels = self._labels.cpu()
-        chosen = (labels[self.source_samples :] >= 0).nonzero().squeeze(1) + self.source_samples
+        chosen = (self._labels.cpu()[self.source_samples :] >= 0).nonzero().squeeze(1) + self.source_samples
         source = torch.arange(self.source_samples)
         if self.target_rows is None:
             order = _round_and_round(torch.cat([source, chosen]), self.steps * self.batch_size, generator)
         else:
             parts = [_round_and_round(source, self.steps * (self.batch_size - self.target_rows), generator)]
-            wanted = self.steps * self.target_rows
-            if self.balance_classes:
-                weights = (1 / torch.bincount(labels[chosen]).clamp(min=1))[labels[chosen]]
-                parts.append(chosen[torch.multinomial(weights, wanted, replacement=True, generator=generator)])
-            else:
-                parts.append(_round_and_round(chosen, wanted, generator))
+            parts.append(_round_and_round(chosen, self.steps * self.target_rows, generator))
             order = torch.cat([part.reshape(self.steps, -1) for part in parts], 1).flatten()
         draws = draw(self.augmentation, len(order), generator)
         return EpochPlan(epoch, order.to(self.device), Draws(*(column.to(self.device) for column in draws)))
 
 
-class MixedPictures(Mixing, DeviceLoader):
-    """Mixed batches of uint8 images."""
+class _MixedPictures(Mixing, DeviceLoader):
+    pass
 
 
-class MixedRows(Mixing, RowBatches):
-    """Mixed batches of points or features."""
+class _MixedRows(Mixing, RowBatches):
+    pass
 
 
 def mixed_batches(
@@ -218,20 +210,18 @@ def mixed_batches(
     *,
     target_share: float | None,
     steps: int,
-    balance_classes: bool = False,
     **options: Any,
 ) -> Mixing:
     """Batches of both domains, the source's rows first, the target without labels yet; an epoch is `steps` batches.
 
-    `target_share` of each batch is drawn from the selected target samples, with `balance_classes` every label as often
-    as any other; None draws from source and selected alike, as Eq. 2 of AVH sums over both.
+    `target_share` of each batch is drawn from the selected target samples; None draws from source and selected alike,
+    as Eq. 2 of AVH sums over both.
     """
     images = torch.cat([source.images, target.images])
     labels = torch.cat([source.labels, torch.full((len(target),), -1)])
-    kind: Any = MixedPictures if images.ndim == 4 else MixedRows
+    kind: Any = _MixedPictures if images.ndim == 4 else _MixedRows
     mixing: Mixing = kind(images, labels, None, batch_size, **options)
-    mixing.source_samples, mixing.steps, mixing.balance_classes = len(source), steps, balance_classes
-    mixing.target_rows = None
+    mixing.source_samples, mixing.steps, mixing.target_rows = len(source), steps, None
     if target_share is not None:
         mixing.target_rows = min(batch_size - 1, max(1, round(target_share * batch_size)))
     return mixing
@@ -242,3 +232,83 @@ def _round_and_round(rows: Tensor, wanted: int, generator: torch.Generator) -> T
     rounds = -(-wanted // len(rows))
     shuffled = torch.rand(rounds, len(rows), generator=generator).argsort(1)
     return rows[shuffled.flatten()[:wanted]]
+
+
+@dataclass(frozen=True)
+class Split:
+    """Training and validation samples of the other domains, and all samples of the one left out."""
+
+    held_out: str
+    train: ArrayDataset
+    validation: ArrayDataset
+    test: ArrayDataset
+
+
+def leave_one_domain_out(
+    data: ArrayDataset, held_out: str, *, validation: float | ArrayDataset = 0.1, generator: torch.Generator
+) -> Split:
+    """All of `held_out` to test on, the rest to train on but for the share `validation` of each domain and class.
+
+    `validation` may be a data set of its own, as PACS's lists have it: then its samples of the other domains validate,
+    and its samples of the domain left out are tested on too.
+    """
+    if data.domains is None or len(data.domain_names) < 2:
+        raise ValueError(f"data must have at least two domains; {data.name} has {max(1, len(data.domain_names))}")
+    check_name("held_out", held_out, data.domain_names, "domains")
+    if isinstance(validation, ArrayDataset):
+        if validation.class_names != data.class_names or validation.domain_names != data.domain_names:
+            raise ValueError("validation must have the classes and domains of data, by name and in their order")
+        train, kept = _without(data, held_out), _without(validation, held_out)
+        parts = [data.in_domain(held_out), validation.in_domain(held_out)]
+        columns: dict[str, Any] = {
+            name: torch.cat([getattr(one, name) for one in parts]) for name in ("images", "labels", "domains")
+        }
+        # Each set counted its own ids.
+        test = dataclasses.replace(parts[0], **columns, ids=torch.arange(sum(map(len, parts))), columns={})
+    else:
+        if not 0 < validation < 1:
+            raise ValueError(f"validation must lie in (0, 1), the share of training samples; got {validation!r}")
+        rest = _labelled(_without(data, held_out), "training domains")
+        places = _share_of_groups(rest, validation, generator)
+        train, kept = rest.subset(places[1]), rest.subset(places[0])
+        test = data.in_domain(held_out)
+    _labelled(train, "training domains")
+    for domain in train.domain_names:
+        if 0 < len(train.in_domain(domain).labels.unique()) < 2:
+            raise ValueError(f"every training domain must hold at least two classes; {domain} has 1")
+    unknown = sorted(set(test.labels.unique().tolist()) - set(train.labels.unique().tolist()) - {-1})
+    if unknown:
+        names = ", ".join(train.class_names[label] for label in unknown)
+        raise ValueError(f"the training domains must hold every class of {held_out}; they have no {names}")
+    _labelled(kept, "validation samples")
+    if not bool((test.labels >= 0).any()):
+        raise ValueError(f"held_out must name a domain with labelled samples; {held_out} has none")
+    return Split(held_out, train, kept, test)
+
+
+def _labelled(data: ArrayDataset, called: str) -> ArrayDataset:
+    if not len(data):
+        raise ValueError(f"the {called} must hold at least one sample; they hold none")
+    unknown = int((data.labels < 0).sum())
+    if unknown:
+        raise ValueError(f"the {called} must be labelled throughout; {unknown} of {len(data)} samples have no label")
+    return data
+
+
+def _without(data: ArrayDataset, held_out: str) -> ArrayDataset:
+    assert data.domains is not None
+    return data.subset((data.domains != data.domain_names.index(held_out)).nonzero().squeeze(1))
+
+
+def _share_of_groups(data: ArrayDataset, share: float, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Places of the share of every domain and class, at least one of two or more, and the places left."""
+    assert data.domains is not None
+    order = torch.randperm(len(data), generator=generator)
+    groups = (data.domains * data.num_classes + data.labels)[order]
+    by_group = order[groups.argsort(stable=True)]
+    counts = torch.bincount(groups)
+    rank = torch.cat([torch.arange(count) for count in counts.tolist()])
+    size = counts.repeat_interleave(counts)
+    taken = (share * size).round().clamp_min(1).minimum(size - 1)
+    chosen = rank < taken
+    return by_group[chosen].sort().values, by_group[~chosen].sort().values

@@ -1,6 +1,6 @@
 """One self-training under way: the hooks that make a training one of rounds, and the training on the source before.
 
-What it leaves on disk is described in `record`.
+What it leaves on disk is described in `looking`.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ from torch import nn
 from hardsight.claims import alone_in
 from hardsight.datasets.interface import ArrayDataset
 from hardsight.distributed import join_processes, rank_and_count, together
-from hardsight.domains import looking, record
+from hardsight.domains import looking
 from hardsight.domains.data import fingerprint, mixed_batches, pixel_options, plain_batches, target_labels
 from hardsight.domains.selection import SELECTORS, Selection, get_selector, select
 from hardsight.domains.self_training import PseudoLabelLoss, SelfTrained, SelfTraining
@@ -46,8 +46,8 @@ class Rounds:
         head: str | None,
         resume: bool,
         name: str,
-        say: Callable[[str], None],
-        after_round: Callable[[dict[str, Any]], None],
+        say: Callable[[str], None] | None,
+        after_round: Callable[[dict[str, Any]], None] | None,
     ) -> None:
         self.settings, self.selector = settings, get_selector(settings.selector)
         self.model, self.source, self.target = model, source, target
@@ -56,7 +56,7 @@ class Rounds:
         self.source_epochs = settings.epochs_on_source(len(source))
         self.rank, world = rank_and_count()
         self.folder, self.resume, self.after_round = folder, resume, after_round
-        self.say = say if self.rank == 0 else lambda sentence: None
+        self.told = say if self.rank == 0 else None
         pixels = pixel_options(source, self.device)
         plain = {**pixels, "shuffle": False}
         self.looking = plain_batches(target, self.truth, max(1, min(_LOOK_BATCH, len(target) // world)), **plain)
@@ -72,15 +72,8 @@ class Rounds:
         self.selection: Selection | None = None
         # The selected samples of each look.
         self.tables: list[pa.Table] = []
-        self.batches = mixed_batches(
-            source,
-            target,
-            settings.batch_size,
-            target_share=settings.target_share,
-            steps=settings.steps_on_target(len(target)),
-            balance_classes=settings.balance_classes,
-            **self.training,
-        )
+        mixing: dict[str, Any] = {"target_share": settings.target_share, "steps": settings.steps_on_target(len(target))}
+        self.batches = mixed_batches(source, target, settings.batch_size, **mixing, **self.training)
         self.loss: Any = settings.loss
         if self.selector.entropy_weight or self.selector.divergence_weight:
             self.loss = PseudoLabelLoss(
@@ -93,6 +86,11 @@ class Rounds:
         sets = {} if folder is None else {"source": source, "target": target, "test": test}
         data = {called: None if one is None else fingerprint(one) for called, one in sets.items()}
         config = {**settings.settings(), "source": source.name, "target": target.name, "data": data}
+        # What both trainings have in common, that on the source and that of the rounds.
+        steps = Steps(precision=settings.precision, capture=settings.capture)
+        self.common: dict[str, Any] = {
+            "resume": resume, "steps": steps, "head": self.head, "progress": False, "device": self.device,
+        }  # fmt: skip
         self.loop = self._loop(Details(name, settings.seed, config, source.class_names, kind="adaptation"))
 
     def _loop(self, details: Details) -> Loop:
@@ -100,21 +98,9 @@ class Rounds:
         optimizer = of.optimizer(self.model.parameters())
         for group in optimizer.param_groups:
             group["lr"] *= of.rate_in_rounds
-        return Loop(
-            self.model,
-            self.batches,
-            self.loss,
-            optimizer,
-            epochs=of.rounds * of.epochs_per_round,
-            folder=self.folder,
-            resume=self.resume,
-            details=details,
-            steps=Steps(precision=of.precision, capture=of.capture),
-            hooks=Hooks(self._after_epoch, self._measure, self._start, self._before_epoch, memory=self),
-            head=self.head,
-            progress=False,
-            device=self.device,
-        )
+        hooks = Hooks(self._after_epoch, self._measure, self._start, self._before_epoch, memory=self)
+        options = {"folder": self.folder, "details": details, "hooks": hooks, **self.common}
+        return Loop(self.model, self.batches, self.loss, optimizer, epochs=of.rounds * of.epochs_per_round, **options)
 
     def run(self) -> SelfTrained:
         """Train to the end."""
@@ -123,7 +109,8 @@ class Rounds:
         with alone, torch.random.fork_rng(devices=devices):
             if self.folder is not None and not self.resume:
                 # Before the new record begins: killed in between, nobody takes them for its own.
-                Checkpoints(self.folder / _SOURCE, self.rank).clear()
+                with together():
+                    Checkpoints(self.folder / _SOURCE, self.rank).discard_before(None)
             fitted = self.loop.run()
         selected = pa.concat_tables(self.tables) if self.tables else pa.table({})
         epochs: list[dict[str, Any]] = [dict(row) for row in fitted.epochs]
@@ -134,7 +121,7 @@ class Rounds:
         of = self.settings
         with together():
             if self.rank == 0 and self.folder is not None:
-                for name in record.TABLES:
+                for name in looking.TABLES:
                     (self.folder / name).unlink(missing_ok=True)
         if self.source_epochs:
             torch.manual_seed(of.seed)
@@ -150,16 +137,12 @@ class Rounds:
             of.optimizer(self.model.parameters()),
             epochs=self.source_epochs,
             folder=None if self.folder is None else self.folder / _SOURCE,
-            resume=self.resume,
             details=Details("source", of.seed),
-            steps=Steps(precision=of.precision, capture=of.capture),
-            head=self.head,
-            device=self.device,
-            progress=False,
+            **self.common,
         )
         self.loop.counters.rows += [{"round": 0, **row} for row in fitted.epochs]
         epochs = "1 epoch" if self.source_epochs == 1 else f"{self.source_epochs} epochs"
-        self.say(f"source: {epochs}, training accuracy {fitted.epochs[-1]['train_accuracy']:.4f}")
+        self._say(f"source: {epochs}, training accuracy {fitted.epochs[-1]['train_accuracy']:.4f}")
         for note in fitted.notes:
             self._note(f"source: {note}")
 
@@ -176,14 +159,11 @@ class Rounds:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go back to what `state_dict` returned."""
         assert self.folder is not None
-        self.tables = record.read_selected(self.folder, state["selected"])
+        self.tables = looking.read_selected(self.folder, state["selected"])
         self.done, self.rows, self.signs = state["done"], state["rows"], looking.Signs(**state["signs"])
         if state["selection"] is not None:
             self._label(Selection(**state["selection"]))
-        self.say(f"going on after round {self.done}")
-
-    # -----------------------------------------------------------------------------------------------------------------
-    # A round.
+        self._say(f"going on after round {self.done}")
 
     def _before_epoch(self, epoch: int) -> int | None:
         """Make the labels of a round, or of an epoch; where nothing is selected, which epoch comes next."""
@@ -209,11 +189,16 @@ class Rounds:
         beyond = self.selection.selected & ~softmax.selected
         row |= looking.statistics(seen, self.selection, self.truth)
         row |= {"round": number, "portion": portion, "beyond_cbst": int(beyond.sum())}
-        row["changed_labels"] = looking.changed_labels(before, self.selection)
+        if before is not None and bool(before.selected.any()):
+            row["changed_labels"] = looking.mean((before.labels != self.selection.labels)[before.selected])
         if bool((self.truth >= 0).any()):
             row["beyond_cbst_right"] = int((beyond & (self.selection.labels == self.truth)).sum())
-        self._note_unpredicted(seen, number)
-        self.tables.append(record.selected_table(number, seen, self.selection, softmax, self.target.ids, self.truth))
+        counts = torch.bincount(seen.evidence.softmax.argmax(1), minlength=len(self.source.class_names))
+        nobody = [name for name, count in zip(self.source.class_names, counts.tolist(), strict=True) if not count]
+        said = f"no target sample is predicted as {', '.join(nobody)}; none is labelled so"
+        if nobody and not any(note.endswith(said) for note in self.loop.counters.notes):
+            self._note(f"round {number + 1}: {said}")
+        self.tables.append(looking.selected_table(number, seen, self.selection, softmax, self.target.ids, self.truth))
         self._close_row(row)
         if row["selected"]:
             self._label(self.selection)
@@ -244,28 +229,26 @@ class Rounds:
             self._note(f"after round {self.done} the model seems to get worse: {said}: {looking.ADVICE}")
         return seen, row | numbers
 
-    def _note_unpredicted(self, seen: looking.Look, number: int) -> None:
-        counts = torch.bincount(seen.evidence.softmax.argmax(1), minlength=len(self.source.class_names))
-        nobody = [name for name, count in zip(self.source.class_names, counts.tolist(), strict=True) if not count]
-        said = f"no target sample is predicted as {', '.join(nobody)}; none is labelled so"
-        if nobody and not any(note.endswith(said) for note in self.loop.counters.notes):
-            self._note(f"round {number + 1}: {said}")
+    def _say(self, sentence: str) -> None:
+        if self.told is not None:
+            self.told(sentence)
 
     def _note(self, sentence: str) -> None:
         if sentence not in self.loop.counters.notes:
-            self.say(sentence)
+            self._say(sentence)
             self.loop.note(sentence)
 
     def _close_row(self, row: dict[str, Any]) -> None:
-        row = {name: row.get(name) for name in record.ROUND_COLUMNS}
+        row = {name: row.get(name) for name in looking.ROUND_COLUMNS}
         self.rows.append(row)
         with together():
             if self.rank == 0 and self.folder is not None:
-                record.write_rounds(self.folder, self.rows, self.tables)
-            self.say(record.sentence_of(row))
+                looking.write_rounds(self.folder, self.rows, self.tables)
+            self._say(looking.sentence_of(row))
         # In a block of its own: the processes may meet in it.
         with together():
-            self.after_round(row)
+            if self.after_round is not None:
+                self.after_round(row)
 
     def _after_epoch(self, epoch: int, row: Row) -> None:
         self.done = epoch // self.settings.epochs_per_round
@@ -281,9 +264,9 @@ class Rounds:
             what, numbers = measured.replace("_", " "), (f"{100 * one:.2f} %" for one in (before, after))
             self._note(f"the {what} fell from {' before the rounds to '.join(numbers)}: {looking.ADVICE}")
         with together():
-            self.loop.record.write_samples(record.samples_table(seen, self.target.ids, self.truth))
+            self.loop.record.write_samples(looking.samples_table(seen, self.target.ids, self.truth))
             if self.rank == 0 and self.folder is not None and self.tables:
-                shown = record.worth_showing(pa.concat_tables(self.tables))
-                record.write_thumbnails(self.folder, shown, self.target)
+                shown = looking.worth_showing(pa.concat_tables(self.tables))
+                looking.write_thumbnails(self.folder, shown, self.target)
         last = {key: value for key, value in self.rows[-1].items() if value is not None and key != "round"}
         return {**last, "rounds": self.done}

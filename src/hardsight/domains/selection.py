@@ -1,9 +1,8 @@
 """Which target samples get a pseudo-label, and which one: the selectors of CBST, CRST and AVH as pure functions.
 
-Every selector looks at the samples twice. First one number a sample, its confidence in the class it is predicted as,
-gives a threshold a class: the confidence at rank floor(n * portion) of the n samples predicted as it. Then each sample
-is labelled, and kept or not, by its own row and the thresholds alone. So a set may come in chunks, in any order, from
-several processes: the thresholds, and with them the selection, are the same.
+First the confidences of the n samples predicted as a class give its threshold, the one at rank floor(n * portion).
+Then each sample is labelled, and kept or not, by its own row and the thresholds alone. So a set may come in chunks, in
+any order, from several processes.
 """
 
 from collections.abc import Sequence
@@ -19,7 +18,6 @@ from hardsight.hardness import angular_visual_confidence
 from hardsight.names import check_name
 
 Measure = Literal["softmax", "visual"]
-_MEASURES, _BALANCES = ("softmax", "visual"), ("class", "overall", "none")
 # Numbers of one piece: 2**19 floats are 2 MiB.
 _PIECE = 2**19
 # n * portion is a whole number more often than its floating-point product is: 100 * 0.29 must be 29.
@@ -58,12 +56,6 @@ class Selection(NamedTuple):
         """Which samples have a label."""
         return self.labels >= 0
 
-    @staticmethod
-    def joined(parts: "Sequence[Selection]") -> "Selection":
-        """The selections of several chunks, one after the other."""
-        soft = [part.soft for part in parts if part.soft is not None]
-        return Selection(torch.cat([part.labels for part in parts]), torch.cat(soft) if soft else None)
-
 
 @dataclass(frozen=True)
 class Selector:
@@ -89,8 +81,9 @@ class Selector:
         for name in ("entropy_weight", "divergence_weight"):
             if not 0 <= getattr(self, name) < float("inf"):
                 raise ValueError(f"{name} must be a number not below 0; got {getattr(self, name)!r}")
-        for name, choices in (("label_by", _MEASURES), ("keep_by", _MEASURES), ("balance", _BALANCES)):
-            check_name(name, getattr(self, name), choices)
+        for name in ("label_by", "keep_by"):
+            check_name(name, getattr(self, name), ("softmax", "visual"))
+        check_name("balance", self.balance, ("class", "overall", "none"))
         if self.entropy_weight and (self.balance != "class" or self.needs_visual):
             raise ValueError("entropy_weight must be 0 where labels are not made by a softmax threshold of each class")
 
@@ -161,14 +154,13 @@ def select(selector: str | Selector, evidence: Evidence | Sequence[Evidence], po
     pieces = [piece for chunk in chunks for piece in _pieces(chunk)]
     seen = Confidences.joined([confidences(rule, piece) for piece in pieces])
     thresholds = thresholds_of(rule, seen, chunks[0].softmax.shape[1], portion)
-    return Selection.joined([label_samples(rule, piece, thresholds) for piece in pieces])
+    parts = [label_samples(rule, piece, thresholds) for piece in pieces]
+    soft = [part.soft for part in parts if part.soft is not None]
+    return Selection(torch.cat([part.labels for part in parts]), torch.cat(soft) if soft else None)
 
 
 class Confidences(NamedTuple):
-    """A sample in three numbers: its predicted class and what both measures say of it; all that thresholds need.
-
-    `keeping` by softmax is p below 1/2 and the certainty from there on, where that is known (see `_told_apart`).
-    """
+    """A sample in three numbers: its predicted class and what both measures say of it; all that thresholds need."""
 
     predicted: Int64[Tensor, "samples"]
     labelling: Float32[Tensor, "samples"]
@@ -188,10 +180,7 @@ def confidences(selector: Selector, evidence: Evidence) -> Confidences:
 
 
 def _told_apart(selector: Selector, evidence: Evidence, confidence: Tensor) -> Tensor:
-    """A confidence by which no two samples are tied that are not: -log(1 - p) from p = 1/2 on, which is above 1/2.
-
-    From there on a class is the likeliest, whose certainty is known; below, p itself is fine enough.
-    """
+    """A confidence that does not tie where p is rounded: -log(1 - p), above 1/2, from p = 1/2 on, where it is known."""
     if selector.keep_by != "softmax" or evidence.certainty is None:
         return confidence
     return torch.where(confidence < 0.5, confidence, evidence.certainty)
@@ -222,16 +211,13 @@ def rank_thresholds(
     counts = torch.bincount(predicted, minlength=num_classes)
     # -0.0 + 0.0 is 0.0: a negative zero's bits would order it below everything.
     bits = (confidence.float() + 0.0).view(torch.int32).to(torch.int64)
-    keys = _sorted((predicted.to(torch.int64) << 32) + (_LARGEST_BITS - bits))
+    keys = (predicted.to(torch.int64) << 32) + (_LARGEST_BITS - bits)
+    # NumPy's sort of whole numbers on a CPU is ten times as fast as torch's.
+    keys = torch.from_numpy(np.sort(keys.numpy())) if keys.device.type == "cpu" else keys.sort().values
     ranks = (counts.double() * portion + _ROUNDING).floor().to(torch.int64)
     places = (counts.cumsum(0) - counts + ranks - 1).clamp(min=0)
     values = (_LARGEST_BITS - (keys[places] & _LOW_BITS)).to(torch.int32).view(torch.float32)
     return Thresholds(torch.where(ranks > 0, values, 1.0), ranks)
-
-
-def _sorted(keys: Int64[Tensor, "samples"]) -> Int64[Tensor, "samples"]:
-    """Ascending; NumPy's sort of whole numbers on a CPU is ten times as fast as torch's."""
-    return torch.from_numpy(np.sort(keys.numpy())) if keys.device.type == "cpu" else keys.sort().values
 
 
 class SelectorThresholds(NamedTuple):
@@ -250,56 +236,31 @@ def thresholds_of(selector: Selector, seen: Confidences, num_classes: int, porti
             return SelectorThresholds(labelling, labelling)
         return SelectorThresholds(labelling, rank_thresholds(seen.keeping, seen.predicted, num_classes, portion))
     ones = torch.ones(num_classes, device=seen.predicted.device)
-    some = torch.bincount(seen.predicted, minlength=num_classes)
+    likeliest = Thresholds(ones, torch.bincount(seen.predicted, minlength=num_classes))
     if selector.balance == "none":
-        everything = Thresholds(torch.zeros_like(ones), some)
-        return SelectorThresholds(Thresholds(ones, some), everything)
+        return SelectorThresholds(likeliest, likeliest._replace(values=torch.zeros_like(ones)))
     overall = rank_thresholds(seen.keeping, torch.zeros_like(seen.predicted), 1, portion)
-    shared = Thresholds(overall.values * ones, overall.ranks.expand(num_classes))
-    return SelectorThresholds(Thresholds(ones, some), shared)
+    return SelectorThresholds(likeliest, Thresholds(overall.values * ones, overall.ranks.expand(num_classes)))
 
 
 def label_samples(selector: Selector, evidence: Evidence, thresholds: SelectorThresholds) -> Selection:
     """Labels of these samples under given thresholds. A class whose rank is 0 selects nothing, not even certainty."""
     weighed = evidence.of(selector.label_by)
     ratios = weighed if selector.balance != "class" else weighed / thresholds.labelling.values
-    soft = None
-    by_ratio = selector.balance == "class" and selector.keep_by == selector.label_by
-    if by_ratio and not selector.entropy_weight and (selector.keep_by == "visual" or evidence.certainty is None):
-        labels, kept = _above_one(ratios, inclusive=selector.keeps_threshold)
-    else:
-        largest, labels = ratios.max(1)
-        confidence = _told_apart(selector, evidence, of_labels(evidence.of(selector.keep_by), labels))
-        needed = thresholds.keeping.values[labels]
-        kept = confidence >= needed if selector.keeps_threshold else confidence > needed
-        if selector.entropy_weight:
-            log_ratio = _log_ratio(evidence, largest, confidence, needed)
-            soft, excess = _entropy_regularised(ratios, largest, labels, log_ratio, selector.entropy_weight)
-            kept |= excess > 0
+    largest, labels = ratios.max(1)
+    confidence = _told_apart(selector, evidence, of_labels(evidence.of(selector.keep_by), labels))
+    needed, soft = thresholds.keeping.values[labels], None
+    kept = confidence >= needed if selector.keeps_threshold else confidence > needed
+    if selector.entropy_weight:
+        log_ratio = largest.log()
+        if evidence.certainty is not None:
+            # The quotient may be rounded to 1; where both are certainties it is known from them.
+            known = torch.log1p(-(-confidence).exp()) - torch.log1p(-(-needed).exp())
+            log_ratio = torch.where(torch.minimum(confidence, needed) >= 0.5, known, log_ratio)
+        soft, excess = _entropy_regularised(ratios, largest, labels, log_ratio, selector.entropy_weight)
+        kept |= excess > 0
     kept &= (thresholds.keeping.ranks > 0)[labels]
     return Selection(torch.where(kept, labels, -1), soft)
-
-
-def _above_one(ratios: Tensor, *, inclusive: bool) -> tuple[Int64[Tensor, "samples"], Bool[Tensor, "samples"]]:
-    """The class of the largest ratio where that reaches 1, and where it does; elsewhere nobody asks for the class.
-
-    A quotient of floats reaches 1, or exceeds it, exactly where the confidence reaches or exceeds its threshold.
-    """
-    largest = ratios.amax(1)
-    kept = largest >= 1 if inclusive else largest > 1
-    rows = kept.nonzero().squeeze(1)
-    labels = torch.zeros(len(ratios), dtype=torch.int64, device=ratios.device)
-    labels[rows] = ratios[rows].max(1).indices
-    return labels, kept
-
-
-def _log_ratio(evidence: Evidence, ratio: Tensor, confidence: Tensor, needed: Tensor) -> Tensor:
-    """log(p / threshold), from the certainties of both where they are known: the quotient may be rounded to 1."""
-    if evidence.certainty is None:
-        return ratio.log()
-    # Of what is p itself, below 1/2, the quotient is fine enough.
-    both = torch.minimum(confidence, needed) >= 0.5
-    return torch.where(both, torch.log1p(-(-confidence).exp()) - torch.log1p(-(-needed).exp()), ratio.log())
 
 
 def _entropy_regularised(
@@ -307,8 +268,8 @@ def _entropy_regularised(
 ) -> tuple[Float32[Tensor, "samples classes"], Float32[Tensor, "samples"]]:
     """LRENT: labels proportional to r ** (1 / alpha), r = p / threshold; those with sum(r ** (1 / alpha)) > 1 are kept.
 
-    With the label put in, sum(-y log p + alpha y log y) < sum(-y log threshold) says just that; returned is the sum
-    less 1. So all that CBST keeps is kept, a sample at its class's threshold too: no other probability is really 0.
+    With the label put in, sum(-y log p + alpha y log y) < sum(-y log threshold) says just that, so all that CBST keeps
+    is kept; returned is the sum less 1.
     """
     # Relative to the largest ratio, whose power is then 1: a small alpha would overflow.
     powers = (ratios / largest.unsqueeze(1)).pow_(1 / alpha)
@@ -319,9 +280,8 @@ def _entropy_regularised(
 
 def _pieces(evidence: Evidence) -> list[Evidence]:
     """The same in float32, in pieces that stay in a processor's cache; a GPU is given all at once."""
-    rows = (
-        max(1, _PIECE // evidence.softmax.shape[1]) if evidence.softmax.device.type == "cpu" else len(evidence.softmax)
-    )
+    samples, classes = evidence.softmax.shape
+    rows = max(1, _PIECE // classes) if evidence.softmax.device.type == "cpu" else samples
     count = len(evidence.softmax.split(rows))
     columns = ([None] * count if column is None else column.float().split(rows) for column in evidence)
     return [Evidence(*one) for one in zip(*columns, strict=True)]

@@ -24,24 +24,21 @@ from hardsight.geometry import widen
 from hardsight.losses.inputs import reduce
 from hardsight.losses.terms import Term, label_count, mean_over, value_of, value_over
 from hardsight.names import check_name
-from hardsight.training.feed import IGNORED
+from hardsight.training.network import IGNORED
 
 MakeOptimizer = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 DEFAULT_OPTIMIZER: MakeOptimizer = partial(torch.optim.SGD, lr=0.03, momentum=0.9, weight_decay=5e-4)
 # What a training needs of steps, whatever the size of its data; more in a round would fit its wrong labels.
 _SOURCE_EPOCHS, _SOURCE_STEPS, _ROUND_STEPS = 3, 1000, (50, 200)
-# Shifts of a fourteenth of the width, two pixels of 28.
-_SHIFTS = 14
 
 
 @dataclass(frozen=True)
 class SelfTrained:
     """What self-training gives back: the model that was given, trained, and what was seen on the way.
 
-    `rounds`: one row for each time the target was looked at, the last one after all training: accuracy where the truth
-    is known, and of the selection made then, its size, true-positive rate, mean AVH, confidence and norm. `selection`
-    is the last one, `selected` a row for each selected sample of each round. `notes`: one sentence for each thing a
-    person should know.
+    `rounds`: one row for each look at the target, the last one after all training (`looking.ROUND_COLUMNS`).
+    `selection` is the last one, `selected` a row for each selected sample of each round. `notes`: one sentence for each
+    thing a person should know.
     """
 
     model: nn.Module
@@ -60,9 +57,9 @@ class SelfTraining:
     Round r, from 0, labels the portion min(portion + r portion_step, portion_cap) of the target; the defaults are
     those of CBST's public code. A round is `epochs_per_round` epochs; `regenerate` makes the labels again before every
     "round" or every "epoch". An epoch is `steps_per_epoch` batches, left out as many as one pass over the target needs,
-    from 50 to 200; `target_share` of each batch is target (None: drawn from all, as Eq. 2 sums over both), with
-    `balance_classes` its pseudo-classes equally often. `source_epochs` train on the source first, left out as many as
-    make 1,000 steps, at least 3; 0 where the model comes trained.
+    from 50 to 200; `target_share` of each batch is target (None: drawn from all, as Eq. 2 sums over both).
+    `source_epochs` train on the source first, left out as many as make 1,000 steps, at least 3; 0 where the model comes
+    trained.
 
     `loss`: any loss of (logits, labels); soft labels (LRENT) need one that takes class probabilities. `optimizer`
     makes one of parameters; in the rounds its learning rate is multiplied by `rate_in_rounds`. `augmentation` of
@@ -86,7 +83,6 @@ class SelfTraining:
     batch_size: int = 128
     target_share: float | None = 0.5
     steps_per_epoch: int | None = None
-    balance_classes: bool = False
     when_empty: Literal["stop", "go_on"] = "stop"
     loss: Callable[..., Tensor] | None = None
     optimizer: MakeOptimizer = DEFAULT_OPTIMIZER
@@ -112,12 +108,9 @@ class SelfTraining:
                 raise ValueError(f"{name} must be at least {bound} and finite; got {given!r}")
         if not 0 < self.rate_in_rounds < math.inf:
             raise ValueError(f"rate_in_rounds must be a finite number above 0; got {self.rate_in_rounds!r}")
-        if self.target_share is not None and not 0 < self.target_share < 1:
-            raise ValueError(
-                f"target_share must lie in (0, 1), the target's part of a batch; got {self.target_share!r}"
-            )
-        if self.balance_classes and self.target_share is None:
-            raise ValueError("balance_classes must be False where target_share is None: all samples are drawn alike")
+        share = self.target_share
+        if share is not None and not 0 < share < 1:
+            raise ValueError(f"target_share must lie in (0, 1), the target's part of a batch; got {share!r}")
         check_name("regenerate", self.regenerate, ("round", "epoch"))
         check_name("when_empty", self.when_empty, ("stop", "go_on"))
 
@@ -140,8 +133,8 @@ class SelfTraining:
         return min(max(math.ceil(samples / rows), _ROUND_STEPS[0]), _ROUND_STEPS[1])
 
     def augmentation_of(self, width: int) -> Augmentation:
-        """What happens to training images so many pixels wide."""
-        return Augmentation(shift=width // _SHIFTS) if self.augmentation is None else self.augmentation
+        """What happens to training images so many pixels wide: shifts by a fourteenth, two pixels of 28."""
+        return Augmentation(shift=width // 14) if self.augmentation is None else self.augmentation
 
     def fit(
         self,
@@ -167,19 +160,14 @@ class SelfTraining:
         """
         from hardsight.domains.rounds import Rounds
 
-        told, after = say or (lambda sentence: None), after_round or (lambda row: None)
-        return Rounds(
-            self, model, source, target, test, None if folder is None else Path(folder), device, head, resume, name,
-            told, after,
-        ).run()  # fmt: skip
+        place = None if folder is None else Path(folder)
+        return Rounds(self, model, source, target, test, place, device, head, resume, name, say, after_round).run()
 
     def settings(self) -> dict[str, Any]:
         """All settings as plain values: what the record holds."""
-        held = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        held["selector"] = dataclasses.asdict(get_selector(self.selector))
+        held = dict(vars(self)) | {"selector": dataclasses.asdict(get_selector(self.selector))}
         held["augmentation"] = None if self.augmentation is None else dataclasses.asdict(self.augmentation)
-        held["loss"], held["optimizer"] = _described(self.loss), _described(self.optimizer)
-        return held
+        return held | {"loss": _described(self.loss), "optimizer": _described(self.optimizer)}
 
 
 def _described(value: Any) -> str | None:
@@ -233,11 +221,13 @@ class PseudoLabelLoss(nn.Module):
         self, logits: Float[Tensor, "batch classes"], labels: Int[Tensor, "batch"], ids: Int[Tensor, "batch"]
     ) -> list[Term]:
         """The loss and the divergence: the one may be normalised over all processes, the other is not."""
-        overs, target = (mean_over(self.loss), value_over(self.loss)), labels
+        overs, target = [mean_over(self.loss), value_over(self.loss)], labels
         if self.soft is not None:
             # Soft labels count one each, whatever their class.
-            over, of_value = ("samples" if over == "labels" else over for over in overs)
-            overs, target = (over, of_value), self._shares(logits, labels, ids)
+            overs = ["samples" if over == "labels" else over for over in overs]
+            hard = nn.functional.one_hot(labels, logits.shape[1]).to(self.soft.dtype)
+            rows, is_target = self.soft[(ids - self.first_target).clamp(min=0)], ids >= self.first_target
+            target = torch.where(is_target.unsqueeze(1), rows, hard).to(widen(logits).dtype)
         terms = [Term(value_of(self.loss, logits, target), *overs)]
         if self.divergence_weight:
             divergence = torch.where(ids >= self.first_target, -widen(logits).log_softmax(1).mean(1), 0.0)
@@ -248,10 +238,3 @@ class PseudoLabelLoss(nn.Module):
     def label_count(self, labels: Int[Tensor, "batch"]) -> Float[Tensor, ""]:
         """By what the mean of the loss divides."""
         return label_count(self.loss, labels)
-
-    def _shares(self, logits: Tensor, labels: Tensor, ids: Tensor) -> Tensor:
-        assert self.soft is not None
-        hard = nn.functional.one_hot(labels, logits.shape[1]).to(self.soft.dtype)
-        rows = self.soft[(ids - self.first_target).clamp(min=0)]
-        shares = torch.where((ids >= self.first_target).unsqueeze(1), rows, hard)
-        return shares.to(widen(logits).dtype)

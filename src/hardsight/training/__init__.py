@@ -8,7 +8,7 @@ from hardsight.training.config import TrainingConfig
 from hardsight.training.evaluation import Samples
 from hardsight.training.from_config import train
 from hardsight.training.loop import Loop, fit
-from hardsight.training.objectives import Objective
+from hardsight.training.network import Objective
 from hardsight.training.progress import NonFiniteLossError
 from hardsight.training.reading import read_settings
 from hardsight.training.record import Details, Fitted, Hooks

@@ -45,10 +45,7 @@ _CHECKSUMS = "checksums.json"
 
 
 class Checkpoints:
-    """The checkpoints of one run; without a folder nothing is written.
-
-    Every process calls each method; `rank` 0 makes, renames and removes folders.
-    """
+    """The checkpoints of one run, if it has a folder; every process calls each method, `rank` 0 makes and removes."""
 
     def __init__(self, folder: Path | None, rank: int = 0) -> None:
         self.folder, self.rank = None if folder is None else Path(folder) / "checkpoint", rank
@@ -75,12 +72,21 @@ class Checkpoints:
             with together():
                 write_state(draft / f"process-{self.rank}", own)
                 if self.rank == 0:
-                    (draft / "model.safetensors").write_bytes(safetensors.torch.save(_plain(model)))
+                    (draft / "model.safetensors").write_bytes(_as_bytes(model))
                     write_state(draft / "shared", shared)
             with together():
                 if self.rank == 0:
-                    self._publish(draft, final)
-                    self._discard_before(step)
+                    sums = {path.name: _checksum(path) for path in sorted(draft.iterdir())}
+                    (draft / _CHECKSUMS).write_text(json.dumps(sums), encoding="utf-8")
+                    for path in draft.iterdir():
+                        with path.open("rb") as written:
+                            os.fsync(written.fileno())
+                    records.sync_folder(draft)
+                    if final.exists():
+                        _discard(final)
+                    draft.rename(final)
+                    records.sync_folder(final.parent)
+                    self.discard_before(step)
         except Exception:
             # A full disk: give back what the draft took; the checkpoint before it is untouched.
             if self.rank == 0:
@@ -88,55 +94,35 @@ class Checkpoints:
             raise
         return final
 
-    def _publish(self, draft: Path, final: Path) -> None:
-        sums = {path.name: _checksum(path) for path in sorted(draft.iterdir())}
-        (draft / _CHECKSUMS).write_text(json.dumps(sums), encoding="utf-8")
-        _sync(draft)
-        if final.exists():
-            _discard(final)
-        draft.rename(final)
-        records.sync_folder(final.parent)
-
     def load(self, path: Path) -> tuple[dict[str, Tensor], Any, Any]:
         """Weights, shared state and this process's own state."""
         own = path / f"process-{self.rank}"
         if not own.with_suffix(".json").is_file():
             raise ValueError(f"{path} was written by fewer processes: it holds no state for process {self.rank}")
+        states = ("shared.json", "shared.safetensors", f"{own.name}.json", f"{own.name}.safetensors")
         try:
-            states = ("shared.json", "shared.safetensors", f"{own.name}.json", f"{own.name}.safetensors")
             _check_whole(path, "model.safetensors", *states)
             return read_tensors(path / "model.safetensors"), read_state(path / "shared"), read_state(own)
         except ValueError as damage:
             raise ValueError(f"{path} is damaged and cannot be continued: {damage}; start over") from None
 
-    def clear(self) -> None:
-        """Remove every checkpoint: a run that starts over must not be continued from an earlier one's."""
-        with together():
-            for path in self._held():
-                if _OWN.fullmatch(path.name) or _LEFT.fullmatch(path.name):
-                    _discard(path)
-
-    def discard_left(self) -> None:
-        """Remove what a killed process left: half a checkpoint, and those before the newest; one process does."""
-        newest = self.latest()
-        self._discard_before(0 if newest is None else int(newest.name.removeprefix("step-")))
-
     def save_weights(self, name: str, model: Mapping[str, Tensor]) -> None:
         """Write `name`.safetensors; one process does."""
         if self.rank == 0 and self.folder is not None:
             with records.atomic_path(self.folder / f"{name}.safetensors") as temporary:
-                temporary.write_bytes(safetensors.torch.save(_plain(model)))
+                temporary.write_bytes(_as_bytes(model))
 
-    def _held(self) -> list[Path]:
-        """What is in the folder, for the one process that removes."""
-        return (
-            list(self.folder.iterdir()) if self.rank == 0 and self.folder is not None and self.folder.is_dir() else []
-        )
+    def discard_before(self, step: int | None) -> None:
+        """Remove earlier checkpoints, and what a killed process left of one; one process does.
 
-    def _discard_before(self, step: int) -> None:
-        for path in self._held():
+        None: remove them all, for a run that starts over must not be continued from an earlier one's.
+        """
+        if self.rank or self.folder is None or not self.folder.is_dir():
+            return
+        for path in list(self.folder.iterdir()):
             match = _NAME.match(path.name)
-            if (match and int(match[1]) < step) or _LEFT.fullmatch(path.name):
+            earlier = _OWN.fullmatch(path.name) if step is None else match and int(match[1]) < step
+            if earlier or _LEFT.fullmatch(path.name):
                 _discard(path)
 
 
@@ -150,9 +136,8 @@ def check_fits(module: nn.Module, state: Mapping[str, Tensor], source: Path | st
 
 
 def _in_words(tensor: Tensor | None) -> str:
-    if tensor is None:
-        return "missing"
-    return f"{list(tensor.shape)} of {'floating-point' if tensor.is_floating_point() else 'whole'} numbers"
+    kind = "floating-point" if tensor is not None and tensor.is_floating_point() else "whole"
+    return "missing" if tensor is None else f"{list(tensor.shape)} of {kind} numbers"
 
 
 def random_states() -> dict[str, Any]:
@@ -197,15 +182,8 @@ def load_optimizer(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> N
                     kept[name] = torch.empty_like(parameter, dtype=value.dtype).copy_(value)
 
 
-def _plain(model: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name: own_copy(tensor) for name, tensor in model.items()}
-
-
-def _sync(folder: Path) -> None:
-    for path in folder.iterdir():
-        with path.open("rb") as written:
-            os.fsync(written.fileno())
-    records.sync_folder(folder)
+def _as_bytes(model: Mapping[str, Tensor]) -> bytes:
+    return safetensors.torch.save({name: own_copy(tensor) for name, tensor in model.items()})
 
 
 def _checksum(path: Path) -> str:
@@ -234,10 +212,8 @@ def _discard(path: Path) -> None:
     with contextlib.suppress(OSError):
         shutil.rmtree(gone, ignore_errors=True)
         path.rename(gone)
-        if gone.is_dir():
-            shutil.rmtree(gone, ignore_errors=True)
-        else:
-            gone.unlink()
+        shutil.rmtree(gone, ignore_errors=True)
+        gone.unlink()
 
 
 # One-key objects of the JSON for what JSON has not; a plain dictionary never starts with a `$`.
@@ -278,10 +254,8 @@ def own_copy(tensor: Tensor) -> Tensor:
 
 
 def _take_tensors(state: Any, path: str, tensors: dict[str, Tensor]) -> Any:
-    if isinstance(state, np.ndarray):
-        state = torch.from_numpy(state)
-    if isinstance(state, np.generic):
-        state = state.item()
+    if isinstance(state, np.ndarray | np.generic):
+        state = torch.from_numpy(state) if isinstance(state, np.ndarray) else state.item()
     if isinstance(state, Tensor):
         # Keys may hold a slash, or differ in their type alone.
         name = path if path not in tensors else f"{path}#{len(tensors)}"

@@ -20,9 +20,8 @@ _LARGEST_BATCH = 2**24
 class DataConfig(Named):
     """Which data, and what happens to each training image.
 
-    `train` and `test` name splits; `test_name` another data set to test on (CIFAR-10N has no test set: CIFAR-10's).
-    Where there is no test split apart from the training set ("all" holds every split), the share `held_out` of the
-    training set is kept for it.
+    `test_name`: CIFAR-10N has no test set of its own, and is tested on CIFAR-10's. Where there is no test split apart
+    from the training set ("all" holds every split), the share `held_out` of the training set is kept for it.
     """
 
     name: str = Field(description="data set, or folder")
@@ -47,7 +46,7 @@ class DataConfig(Named):
 
 
 class NoiseConfig(Settings):
-    """Which training labels are made wrong. `column` names people's labels in the data for `kind = "human"`."""
+    """Which training labels are made wrong."""
 
     kind: Literal["none", "symmetric", "pairwise", "within_groups", "lookalikes", "human"] = Field(
         default="none", description="which training labels are made wrong"
@@ -65,26 +64,16 @@ class NoiseConfig(Settings):
 
 
 class SamplerConfig(Settings):
-    """The order of the training samples, by a score of an earlier run, say.
+    """The order of the training samples, by a score of an earlier run, say; an epoch keeps its number of batches."""
 
-    `curriculum`: easy samples first; `hard`: the hardest share alone; `importance`: drawn with replacement by the rank
-    of the hardness. An epoch keeps its number of batches.
-    """
-
-    kind: Literal["curriculum", "hard", "importance"] = Field(
-        description="easy first, the hardest alone, or drawn by hardness"
-    )
+    kind: Literal["curriculum", "hard", "importance"] = Field(description="easy first, hardest alone, by hardness")
     scores: str = Field(description="run folder, or Parquet file with the columns id and score")
     score: str = Field(default="avh", description="column of hardness")
     options: dict[str, Any] = Field(default_factory=dict, description="of the sampler")
 
 
 class ModelConfig(Named):
-    """A network by name, its own options, and its head.
-
-    The head is linear, "angular" (logits s(pi - angle): cross-entropy is the AVH loss) or "cosine", which the margin
-    losses train.
-    """
+    """A network by name, its own options, and its head; the logits of the angular one are s(pi - angle)."""
 
     name: str = Field(description="network")
     head: Literal["linear", "angular", "cosine"] = Field(
@@ -102,18 +91,16 @@ class LossConfig(Named):
 
 
 class FeatureLossConfig(Named):
-    """A loss on features beside the loss; `pairs` compares the model's predictions or the labels."""
+    """A loss on features beside the loss."""
 
     name: str = Field(description="loss on features beside the loss; none without this table")
     weight: Number = Field(default=1.0, ge=0, description="at full ramp")
-    pairs: Literal["predictions", "labels"] = Field(
-        default="predictions", description="whose labels a loss on pairs compares"
-    )
+    pairs: Literal["predictions", "labels"] = Field(default="predictions", description="whose labels make the pairs")
     options: dict[str, Any] = Field(default_factory=dict, description="of the loss")
 
 
 class OptimizerConfig(Named):
-    """SGD, Adam or AdamW. The betas are Adam's, the momentum SGD's."""
+    """SGD, Adam or AdamW."""
 
     name: Literal["sgd", "adam", "adamw"] = Field(default="sgd", description="optimiser")
     lr: Number = Field(default=0.1, gt=0, description="learning rate")
@@ -131,9 +118,7 @@ class ScheduleConfig(Settings):
     to `last_beta1`.
     """
 
-    kind: Literal["constant", "steps", "cosine"] = Field(
-        default="constant", description="how the learning rate changes"
-    )
+    kind: Literal["constant", "steps", "cosine"] = Field(default="constant", description="of the learning rate")
     milestones: list[Whole] = Field(default_factory=list, description="of steps: when the rate changes")
     factor: Number = Field(default=0.1, ge=0, description="what each milestone multiplies the rate by")
     unit: Literal["epoch", "step"] = Field(default="epoch", description="of milestones, warm-up and ramps")
@@ -157,17 +142,13 @@ class ScheduleConfig(Settings):
 class RecordConfig(Settings):
     """What the record holds."""
 
-    scores: list[str] = Field(
-        default_factory=lambda: ["avh", "confidence", "norm"], description="of every training sample at the end"
-    )
+    scores: list[str] = Field(default=["avh", "confidence", "norm"], description="of every training sample at the end")
     dynamics: bool = Field(default=True, description="record every sample in every step")
     history: bool = Field(default=False, description="keep its measures of every epoch")
     fit_every: Whole = Field(
         default=0, ge=0, description="epochs between measurements of the fit to right and wrong labels; 0: at the end"
     )
-    checkpoint_every: Whole | None = Field(
-        default=None, ge=1, description="steps between checkpoints, beside each epoch's"
-    )
+    checkpoint_every: Whole | None = Field(default=None, ge=1, description="steps between checkpoints in an epoch")
     tracker: str | None = Field(default=None, description="of accelerate, by name")
 
     @model_validator(mode="after")
@@ -193,9 +174,7 @@ class TrainingConfig(Settings):
     optimizer: OptimizerConfig = OptimizerConfig()
     schedule: ScheduleConfig = ScheduleConfig()
     record: RecordConfig = RecordConfig()
-    precision: Literal["auto", "float32", "bf16", "fp16"] = Field(
-        default="auto", description="auto: bf16 on CUDA, else float32"
-    )
+    precision: Literal["auto", "float32", "bf16", "fp16"] = Field(default="auto", description="auto: bf16 on CUDA")
     capture: bool = Field(default=True, description="on CUDA, compile and replay the step")
     channels_last: bool | None = Field(default=None, description="layout of convolutions; left out, on CUDA")
     accumulate: Whole = Field(default=1, description="batches of one step")
@@ -214,15 +193,9 @@ class TrainingConfig(Settings):
 
     def steps(self) -> Steps:
         """How the steps are taken."""
-        return Steps(
-            self.accumulate,
-            self.clip,
-            self.average_decay,
-            self.precision,
-            self.capture,
-            self.channels_last,
-            checkpoint_every=self.record.checkpoint_every,
-        )
+        names = ("accumulate", "clip", "average_decay", "precision", "capture", "channels_last")
+        own = {name: getattr(self, name) for name in names}
+        return Steps(**own, checkpoint_every=self.record.checkpoint_every)
 
     @property
     def place(self) -> Path:

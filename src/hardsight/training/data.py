@@ -2,7 +2,6 @@
 
 import dataclasses
 import itertools
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +17,7 @@ from hardsight.datasets.samplers import CurriculumSampler, EpochSampler, HardMin
 from hardsight.distributed import rank_and_count
 from hardsight.hardness import SCORES
 from hardsight.names import check_name
-from hardsight.training.config import DataConfig, NoiseConfig, SamplerConfig, TrainingConfig
+from hardsight.training.config import DataConfig, NoiseConfig, TrainingConfig
 from hardsight.training.reading import about
 
 
@@ -45,14 +44,6 @@ class Sets(NamedTuple):
             return None
         return torch.full((self.id_count,), -1).scatter_(0, self.train.ids, self.clean)
 
-    def skipped(self) -> tuple[str, ...]:
-        """The files of both sets that could not be read, each with the reason, once."""
-        return tuple(dict.fromkeys(map(str, (*self.train.skipped, *self.test.skipped))))
-
-    def statistics(self) -> tuple[list[float], list[float]]:
-        """Mean and standard deviation of each channel over the training images, as shares of full brightness."""
-        return pixel_statistics(self.train.images)
-
 
 def load_sets(config: TrainingConfig) -> Sets:
     """The data as the configuration asks for it, with noise on the training labels."""
@@ -72,7 +63,7 @@ def load_sets(config: TrainingConfig) -> Sets:
         if data.limit > 1 and len(train.labels.unique()) == 1:
             raise ValueError(f"data.limit must leave two classes or more; got {data.limit}, of a set sorted by class")
     if data.shrink > 1:
-        train, test = shrunk(train, data.shrink), shrunk(test, data.shrink)
+        train, test = _shrunk(train, data.shrink), _shrunk(test, data.shrink)
     ours, theirs = train.class_names, test.class_names
     # Another data set may have other names for the same classes.
     renamed = data.test_name is not None and len(ours) == len(theirs) and set(ours) != set(theirs)
@@ -94,9 +85,9 @@ def _read(data: DataConfig, seed: int) -> tuple[datasets.ArrayDataset, datasets.
     if whole and data.test is not None and data.test_name is None:
         raise ValueError(f"data.train must name a split apart from data.test, {data.test!r}; 'all' holds that too")
     read = datasets.load(data.name, data.train, data.root, **data.options)
-    train, paths = _in_memory(read), None
-    if isinstance(read, datasets.FileDataset):
-        paths = dict(zip(read.ids.tolist(), read.paths, strict=True))
+    files = read if isinstance(read, datasets.FileDataset) else None
+    paths = None if files is None else dict(zip(files.ids.tolist(), files.paths, strict=True))
+    train = read.load() if isinstance(read, datasets.FileDataset) else read
     splits = list(datasets.source(data.test_name or data.name).splits)
     if whole and set(train.class_names) <= {*splits, "validation"}:
         there = ", ".join(train.class_names)
@@ -104,7 +95,8 @@ def _read(data: DataConfig, seed: int) -> tuple[datasets.ArrayDataset, datasets.
     if data.test_name is not None or data.test is not None or (data.train is None and not whole and len(splits) > 1):
         split = data.test or ("test" if "test" in splits else splits[-1])
         own = {} if data.test_name else data.options
-        return train, _in_memory(datasets.load(data.test_name or data.name, split, data.root, **own)), paths
+        test = datasets.load(data.test_name or data.name, split, data.root, **own)
+        return train, test.load() if isinstance(test, datasets.FileDataset) else test, paths
     order = torch.randperm(len(train), generator=torch.Generator().manual_seed(seed))
     kept = round(data.held_out * len(train))
     if not 0 < kept < len(train):
@@ -112,7 +104,7 @@ def _read(data: DataConfig, seed: int) -> tuple[datasets.ArrayDataset, datasets.
     return train.subset(order[kept:].sort().values), train.subset(order[:kept].sort().values), paths
 
 
-def shrunk(data: datasets.ArrayDataset, side: int) -> datasets.ArrayDataset:
+def _shrunk(data: datasets.ArrayDataset, side: int) -> datasets.ArrayDataset:
     """The set with every square of `side` x `side` pixels averaged to one."""
     if side > min(data.images.shape[-2:]):
         raise ValueError(f"data.shrink must be at most the images' side, {min(data.images.shape[-2:])}; got {side}")
@@ -120,39 +112,34 @@ def shrunk(data: datasets.ArrayDataset, side: int) -> datasets.ArrayDataset:
     return dataclasses.replace(data, images=smaller)
 
 
-def _in_memory(data: datasets.ArrayDataset | datasets.FileDataset) -> datasets.ArrayDataset:
-    return data.load() if isinstance(data, datasets.FileDataset) else data
-
-
 _LOOKALIKES = {"cifar10": noise.CIFAR10_LOOKALIKES, "mnist": noise.MNIST_LOOKALIKES}
 
 
 def noisy_labels(data: datasets.ArrayDataset, config: NoiseConfig, seed: int) -> Tensor | None:
     """The training labels after noise; None without noise."""
-    if config.kind == "none":
-        return None
+    kind, classes, name = config.kind, data.num_classes, plain_name(data.name)
     generator = torch.Generator().manual_seed(seed if config.seed is None else config.seed)
     options: dict[str, Any] = {"generator": generator, "exact": config.exact}
-    given, classes, name = (data.labels, config.rate), data.num_classes, plain_name(data.name)
-    if config.kind == "symmetric":
-        return noise.flip_symmetric(*given, classes, **options).labels
-    if config.kind == "pairwise":
-        return noise.flip_pairwise(*given, classes, **options).labels
-    if config.kind == "human":
+    if kind == "none":
+        return None
+    if kind in ("symmetric", "pairwise"):
+        flip = noise.flip_symmetric if kind == "symmetric" else noise.flip_pairwise
+        return flip(data.labels, config.rate, classes, **options).labels
+    if kind == "human":
         if config.column is None or config.column not in data.columns:
             there = ", ".join(data.columns) or "none"
             raise ValueError(f"noise.column must name a column of the data (there: {there}); got {config.column!r}")
         return noise.human_labels(data.labels, data.columns[config.column], classes, generator=generator).labels
-    groups = config.kind == "within_groups"
+    groups = kind == "within_groups"
     known = ["cifar100"] if groups else list(_LOOKALIKES)
     if name not in known or (groups and classes != len(noise.CIFAR100_COARSE)):
         raise ValueError(
-            f"noise.kind {config.kind!r} is known for the fine classes of {' and '.join(known)}; got data.name "
+            f"noise.kind {kind!r} is known for the fine classes of {' and '.join(known)}; got data.name "
             f"{data.name!r} with {classes} classes"
         )
     if groups:
-        return noise.flip_within_groups(*given, noise.CIFAR100_COARSE, **options).labels
-    return noise.flip_by_mapping(*given, _LOOKALIKES[name], classes, **options).labels
+        return noise.flip_within_groups(data.labels, config.rate, noise.CIFAR100_COARSE, **options).labels
+    return noise.flip_by_mapping(data.labels, config.rate, _LOOKALIKES[name], classes, **options).labels
 
 
 class Loaders(NamedTuple):
@@ -166,20 +153,17 @@ class Loaders(NamedTuple):
 
 def make_loaders(config: TrainingConfig, sets: Sets, device: torch.device, *, channels_last: bool) -> Loaders:
     """The loaders; the ids are those of the data set."""
-    data = config.data
+    data, (rank, world) = config.data, rank_and_count()
     with about("data"):
-        mean, std = sets.statistics()
-    rank, world = rank_and_count()
-    common: dict[str, Any] = {"device": device, "mean": mean, "std": std, "channels_last": channels_last}
-    plain = {**common, "batch_size": data.test_batch_size, "shuffle": False}
-    with about("data"):
+        mean, std = pixel_statistics(sets.train.images)
+        common: dict[str, Any] = {"device": device, "mean": mean, "std": std, "channels_last": channels_last}
         train = DeviceLoader(
             sets.train.images,
             sets.labels,
             sets.train.ids,
             data.batch_size,
             seed=config.seed,
-            augmentation=augmentation_of(data),
+            augmentation=Augmentation(shift=data.shift, fill=data.fill, flip=data.flip, noise_std=data.noise_std),
             drop_last=data.drop_last,
             sampler=sampler_of(config, sets),
             class_balanced=None if data.class_balanced is None else (data.class_balanced[0], data.class_balanced[1]),
@@ -187,17 +171,11 @@ def make_loaders(config: TrainingConfig, sets: Sets, device: torch.device, *, ch
             world_size=world,
             **common,
         )
+    plain = {**common, "batch_size": data.test_batch_size, "shuffle": False}
     # The same memory: the set is on the device once.
     samples = DeviceLoader(train.images, sets.labels, train.ids, seed=config.seed, **plain)
     test = DeviceLoader(sets.test.images, sets.test.labels, sets.test.ids, **plain)
     return Loaders(train, samples, test, {"size": list(train.images.shape[-2:]), "mean": mean, "std": std})
-
-
-_SAMPLERS: dict[str, Callable[..., EpochSampler]] = {
-    "curriculum": CurriculumSampler,
-    "hard": HardMiningSampler,
-    "importance": ImportanceSampler,
-}
 
 
 def sampler_of(config: TrainingConfig, sets: Sets) -> EpochSampler | None:
@@ -205,33 +183,28 @@ def sampler_of(config: TrainingConfig, sets: Sets) -> EpochSampler | None:
     wanted = config.sampler
     if wanted is None:
         return None
+    kinds: dict[str, Any] = {
+        "curriculum": CurriculumSampler, "hard": HardMiningSampler, "importance": ImportanceSampler,
+    }  # fmt: skip
+    path, ids = Path(wanted.scores), sets.train.ids.tolist()
     with about("sampler"):
         check_name("score", wanted.score, SCORES, "scores")
-        hardness = torch.from_numpy(SCORES[wanted.score].hardness(_scores_by_id(wanted, sets)))
+        table = records.read_table(path / "samples.parquet" if path.is_dir() else path)
+        for name in ("id", wanted.score):
+            check_name("scores: column", name, table.column_names, "columns")
+        by_id = dict(zip(table["id"].to_pylist(), table[wanted.score].to_pylist(), strict=True))
+        lacking = [one for one in ids if by_id.get(one) is None]
+        if lacking:
+            raise ValueError(
+                f"scores must have {wanted.score} of every training sample; {len(lacking)} lack it, first {lacking[0]}"
+            )
+        scores = np.array([by_id[one] for one in ids], dtype=np.float64)
+        hardness = torch.from_numpy(SCORES[wanted.score].hardness(scores))
         if wanted.kind == "importance":
             hardness = (hardness.argsort().argsort() / max(1, len(hardness) - 1)).double()
         options: dict[str, Any] = {"seed": config.seed, **wanted.options}
         try:
-            return _SAMPLERS[wanted.kind](hardness, **options)
+            sampler: EpochSampler = kinds[wanted.kind](hardness, **options)
         except TypeError as problem:
             raise ValueError(f"options must be those of the sampler {wanted.kind!r}: {problem}") from None
-
-
-def _scores_by_id(wanted: SamplerConfig, sets: Sets) -> np.ndarray:
-    """The column of the table, one number for each training sample."""
-    path = Path(wanted.scores)
-    table = records.read_table(path / "samples.parquet" if path.is_dir() else path)
-    for name in ("id", wanted.score):
-        check_name("scores: column", name, table.column_names, "columns")
-    values = dict(zip(table["id"].to_pylist(), table[wanted.score].to_pylist(), strict=True))
-    lacking = [one for one in sets.train.ids.tolist() if values.get(one) is None]
-    if lacking:
-        raise ValueError(
-            f"scores must have {wanted.score} of every training sample; {len(lacking)} lack it, first {lacking[0]}"
-        )
-    return np.array([values[one] for one in sets.train.ids.tolist()], dtype=np.float64)
-
-
-def augmentation_of(data: DataConfig) -> Augmentation:
-    """What the configuration asks to be done to each training image."""
-    return Augmentation(shift=data.shift, fill=data.fill, flip=data.flip, noise_std=data.noise_std)
+        return sampler

@@ -1,15 +1,16 @@
-"""The batches of a training: grouped for gradient accumulation, and continued in the middle of an epoch.
+"""The batches of a training, grouped for gradient accumulation; and the step as a CUDA graph that makes its own.
 
-A loader that knows its position (`state_dict`, `load_state_dict`, as `DeviceLoader` has) is asked to continue. Any
-other is replayed: the random states of the epoch's start are put back and the batches already used are thrown away,
-which gives the same batches wherever they depend on those states and the number of the epoch alone.
+A loader that knows its position (`state_dict`, `load_state_dict`) is asked to continue in the middle of an epoch. Any
+other is replayed: the random states of the epoch's start are put back, and the batches already used are thrown away.
 
-On a GPU the batches of a `DeviceLoader` can be made inside a captured step: `Place` says which one is next, and
-`ResidentBatches` makes it from tensors alone.
+A small network leaves a GPU idle while the host launches hundreds of kernels; a replayed graph launches the whole step
+at once, batch and augmentation included. A batch of another shape takes the same step uncaptured. Of a `DeviceLoader`
+the epoch's plan is copied into tensors that the graph reads, and a position on the device says which batch comes next.
 """
 
 import itertools
-from collections.abc import Iterable, Iterator
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,20 +20,15 @@ from torch import Tensor
 from hardsight.datasets.augment import Draws, normalise, shift_and_flip
 from hardsight.datasets.epochs import EpochPlan
 from hardsight.datasets.loader import DeviceLoader
+from hardsight.distributed import rank_and_count
 from hardsight.training.checkpoints import random_states, restore_random_states
+from hardsight.training.network import Batch, take_apart
+from hardsight.training.step import Step
 
-Batch = tuple[Tensor, Tensor, Tensor | None]
-# The label of a sample that has none, as `cross_entropy` and every loss leave it out.
-IGNORED = -100
-
-
-def take_apart(batch: Any, device: torch.device) -> Batch:
-    """(images, labels, ids) of a batch, on the device; ids are None where the batch has none."""
-    if not isinstance(batch, tuple | list) or len(batch) not in (2, 3):
-        kind = f"{len(batch)} parts" if isinstance(batch, tuple | list) else type(batch).__name__
-        raise TypeError(f"batches must be (images, labels) or (images, labels, ids); got {kind}")
-    labels, *ids = (torch.as_tensor(part).to(device, non_blocking=True) for part in batch[1:])
-    return batch[0].to(device, non_blocking=True), labels, ids[0] if ids else None
+# Steps taken uncaptured first: compilation, lazily made optimiser state and library workspaces happen in them.
+_WARM_UP = 3
+# Each network that is trained at the same time may need its own compiled code.
+RECOMPILE_LIMIT = 64
 
 
 @dataclass(frozen=True)
@@ -45,8 +41,8 @@ class Place:
 
     def batch(self) -> Batch:
         """The batch itself."""
-        images, labels, ids = self.loader.batch(self.plan, self.index)
-        return images, labels, ids
+        batch: Batch = self.loader.batch(self.plan, self.index)
+        return batch
 
     @property
     def is_full(self) -> bool:
@@ -82,7 +78,7 @@ class Feed:
         if self.places:
             yield from self._placed(number, done)
             return
-        stream = self._continued(number, done) if done else self._begun(number)
+        stream = self._stream(number, done)
         while group := [take_apart(batch, self.device) for batch in itertools.islice(stream, self.accumulate)]:
             yield group
 
@@ -95,38 +91,31 @@ class Feed:
             self._position = (number, index + 1) if index + 1 < len(loader) else (number + 1, 0)
             yield [Place(loader, plan, index)]
 
-    def _begun(self, number: int) -> Iterator[Any]:
-        self._tell(number)
-        self._start = None if self._positioned else self._random()
-        return iter(self.batches)
-
-    def _continued(self, number: int, done: int) -> Iterator[Any]:
-        if self._positioned:
+    def _stream(self, number: int, done: int) -> Iterator[Any]:
+        """The batches of an epoch that come after the first `done` groups."""
+        if done and self._positioned:
             return iter(self.batches)
-        self._tell(number)
-        now = random_states()
-        assert self._start is not None
-        self._restore(self._start)
+        set_epoch = getattr(self.batches, "set_epoch", None)
+        if set_epoch is not None:
+            set_epoch(number)
+        if not done:
+            self._start = None if self._positioned else self._random()
+            return iter(self.batches)
+        now, start = random_states(), self._start
+        assert start is not None
+        restore_random_states(start["global"])
+        if start["own"] is not None:
+            self.batches.generator.set_state(start["own"])  # type: ignore[attr-defined]
         stream = iter(self.batches)
         for _ in itertools.islice(stream, done * self.accumulate):
             pass
         restore_random_states(now)
         return stream
 
-    def _tell(self, number: int) -> None:
-        set_epoch = getattr(self.batches, "set_epoch", None)
-        if set_epoch is not None:
-            set_epoch(number)
-
     def _random(self) -> dict[str, Any]:
         generator = getattr(self.batches, "generator", None)
         own = generator.get_state() if isinstance(generator, torch.Generator) else None
         return {"global": random_states(), "own": own}
-
-    def _restore(self, start: dict[str, Any]) -> None:
-        restore_random_states(start["global"])
-        if start["own"] is not None:
-            self.batches.generator.set_state(start["own"])  # type: ignore[attr-defined]
 
     def state_dict(self) -> dict[str, Any]:
         loader = self.batches.state_dict() if self._positioned else None  # type: ignore[attr-defined]
@@ -162,8 +151,10 @@ class ResidentBatches:
         self._plan: EpochPlan | None = None
         self._next = -1
 
-    def seek(self, place: Place) -> None:
-        """Make `place` the next batch; nothing is done where it is that already."""
+    def seek(self, place: Any) -> bool:
+        """Make `place` the next batch, if it is a full one; nothing is done where it is that already."""
+        if not place.is_full:
+            return False
         if place.plan is not self._plan:
             self.order.copy_(place.plan.order)
             for kept, column in zip(self.draws, place.plan.draws, strict=True):
@@ -172,6 +163,7 @@ class ResidentBatches:
         if place.index != self._next:
             self.position.fill_(place.index * self.loader.batch_size)
         self._next = place.index + 1
+        return True
 
     def make(self) -> Batch:
         """The next batch; equals `loader.batch` of its place."""
@@ -188,3 +180,127 @@ class ResidentBatches:
     def baked(self) -> int:
         """What a graph of `make` holds by address and what may be replaced: the labels."""
         return self.loader.labels.data_ptr()
+
+
+def make_capturable(optimizer: torch.optim.Optimizer, device: torch.device) -> None:
+    """Keep on the device what each replay must read, the learning rate above all; call before any step."""
+    for group in optimizer.param_groups:
+        group["fused"], group["foreach"] = True, False
+        if "capturable" in group:
+            group["capturable"] = True
+        if not isinstance(group["lr"], Tensor):
+            group["lr"] = torch.tensor(float(group["lr"]), device=device)
+
+
+class Replay:
+    """A step taken a few times as it is, then replayed from its graph; that is recorded again when `held()` changes."""
+
+    def __init__(self, body: Callable[[], None], held: Callable[[], Any]) -> None:
+        self.body, self.held = body, held
+        self.graph: torch.cuda.CUDAGraph | None = None
+        self.failed = False
+        self._stream = torch.cuda.Stream()
+        self._taken = 0
+        self._holds: Any = None
+
+    def __call__(self) -> None:
+        """Take the step."""
+        if self._taken < _WARM_UP:
+            # On a side stream, as capturing demands of whatever runs before it.
+            self._stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(self._stream):
+                self.body()
+            torch.cuda.current_stream().wait_stream(self._stream)
+            self._taken += 1
+            return
+        if not self.failed and (self.graph is None or self._holds != self.held()):
+            self._holds, self.graph = self.held(), None
+            graph = torch.cuda.CUDAGraph()
+            torch.cuda.synchronize()
+            try:
+                with torch.cuda.graph(graph, stream=self._stream):
+                    self.body()
+                self.graph = graph
+            except RuntimeError as problem:
+                self.failed = True
+                torch.cuda.synchronize()
+                reason = str(problem).splitlines()[0]
+                warnings.warn(f"the step could not be captured and runs uncaptured: {reason}", stacklevel=2)
+        if self.graph is not None:
+            self.graph.replay()
+        else:
+            self.body()
+
+
+class CapturedStep:
+    """Takes the step by replaying its graph; batches of another shape than the first take it as it is."""
+
+    def __init__(self, step: Step, *, compiled: bool = True) -> None:
+        self.step, self.eager = step, step.call
+        self.fast: Any = step.call
+        if compiled and step.network.direct:
+            torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, RECOMPILE_LIMIT)
+            self.fast = torch.compile(step.call, dynamic=False)
+        self.source: _Given | ResidentBatches | None = None
+        self._replay: Replay | None = None
+
+    @property
+    def graph(self) -> torch.cuda.CUDAGraph | None:
+        """The recorded graph, once there is one."""
+        return None if self._replay is None else self._replay.graph
+
+    def __call__(self, group: Sequence[Batch | Place]) -> None:
+        """Take one step; equals `step(group)` up to rounding."""
+        (batch,) = group
+        if self.source is None and (not isinstance(batch, Place) or batch.is_full):
+            # The first one decides the shape.
+            self.source = ResidentBatches(batch.loader, batch.plan) if isinstance(batch, Place) else _Given(batch)
+        if self.source is None or not self.source.seek(batch):
+            self.step.call = self.eager
+            self.step([batch.batch() if isinstance(batch, Place) else batch])
+            return
+        self.step.call = self.fast
+        if self._replay is None:
+            self._replay = Replay(self._take, self._held)
+        self._replay()
+
+    def _take(self) -> None:
+        assert self.source is not None
+        self.step([self.source.make()])
+
+    def _held(self) -> Any:
+        assert self.source is not None
+        return self.step.settings(), self.source.baked()
+
+
+class _Given:
+    """Batches that someone else makes, copied to where the graph reads them."""
+
+    def __init__(self, first: Batch) -> None:
+        self.tensors = [torch.empty_like(part) for part in first if part is not None]
+
+    def seek(self, batch: Any) -> bool:
+        """Make `batch` the next one; whether its shape allows that."""
+        parts = [part for part in batch if part is not None]
+        if any(kept.shape != part.shape for kept, part in zip(self.tensors, parts, strict=True)):
+            return False
+        for kept, part in zip(self.tensors, parts, strict=True):
+            kept.copy_(part)
+        return True
+
+    def make(self) -> Batch:
+        images, labels, *ids = self.tensors
+        return images, labels, ids[0] if ids else None
+
+    def baked(self) -> None:
+        return None
+
+
+def captured(step: Step, accumulate: int) -> CapturedStep | None:
+    """The step in its captured form: on CUDA, in one process, with an optimiser that can; None where it cannot be."""
+    known = isinstance(step.optimizer, torch.optim.SGD | torch.optim.Adam | torch.optim.AdamW)
+    alone = rank_and_count()[1] == 1 and accumulate == 1
+    if not (next(step.network.parameters()).is_cuda and alone and known and step.scaler is None):
+        return None
+    make_capturable(step.optimizer, next(step.network.parameters()).device)
+    return CapturedStep(step)

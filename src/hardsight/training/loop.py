@@ -13,19 +13,16 @@ import torch
 from torch import Tensor, nn
 
 from hardsight.claims import alone_in
-from hardsight.distributed import current, join_processes, rank_and_count, sum_over_processes, together
+from hardsight.distributed import current, join_processes, rank_and_count, several, sum_over_processes, together
 from hardsight.dynamics.history import PHASES
-from hardsight.training import between_epochs
-from hardsight.training.capture import captured
 from hardsight.training.checkpoints import Checkpoints, check_fits, random_states, restore_random_states
-from hardsight.training.evaluation import Samples, evaluate
-from hardsight.training.feed import Batch, Feed, Place, can_reside
-from hardsight.training.network import make_network, own_batch_statistics, same_weights
-from hardsight.training.objectives import Objective
+from hardsight.training.evaluation import Samples, end_epoch, evaluate
+from hardsight.training.feed import Feed, can_reside, captured
+from hardsight.training.network import Network, Objective, connected, own_batch_statistics, same_weights
 from hardsight.training.progress import NonFiniteLossError, Progress, Watch
 from hardsight.training.record import Counters, Details, Fitted, Hooks, Row, RunRecord, failure_recorded
 from hardsight.training.schedules import Plan, Position, Steps
-from hardsight.training.step import connect, make_step
+from hardsight.training.step import make_step
 
 
 class Loop:
@@ -84,15 +81,7 @@ class Loop:
         self.epochs, self.test, self.head, self.resume = epochs, test, head, resume
         self.device = join_processes(device)
         self.feed = Feed(batches, self.device, self.steps.accumulate)
-        network = make_network(
-            model,
-            loss,
-            self.device,
-            samples=self.samples is not None,
-            recorded=recorder is not None,
-            head=head,
-            channels_last=self.steps.channels_last,
-        )
+        network = self._network(model, loss, recorded=recorder is not None)
         batch_size = int(getattr(batches, "batch_size", None) or 1024)
         self.step = make_step(network, optimizer, self.steps, batch_size=batch_size, recorder=recorder)
         replayed = captured(self.step, self.steps.accumulate) if self.steps.capture else None
@@ -106,10 +95,22 @@ class Loop:
         self.checkpoints = Checkpoints(self.folder, rank)
         self.progress = Progress(name, epochs, self.feed.steps(), progress if rank == 0 else False)
         self.watch, self.counters = Watch(details.class_names), Counters()
-        self.fitted: Fitted
         # The training begins with the states that the global generators have now.
         with current(self.device):
             self.random = random_states()
+
+    def _network(self, model: nn.Module, loss: Callable[..., Tensor] | Objective | None, *, recorded: bool) -> Network:
+        """The model with its objective, on the device; its features are watched where something looks at them."""
+        objective = loss if isinstance(loss, Objective) else Objective(loss)
+        if objective.looks_at_samples and self.samples is None:
+            raise ValueError(
+                f"samples must be given: {type(objective.loss).__name__} looks at the training set between epochs"
+            )
+        watched = recorded or objective.needs_features or objective.looks_at_samples
+        network = Network(model, objective, features=watched, head=self.head).to(self.device)
+        if self.steps.channels_last or (self.steps.channels_last is None and self.device.type == "cuda"):
+            network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        return network
 
     @property
     def model(self) -> nn.Module:
@@ -137,7 +138,8 @@ class Loop:
         try:
             with alone, failure_recorded(self.record, self.folder, resume=self.resume):
                 self._begin()
-                connect(self.step)
+                if several():
+                    self.step.call = connected(self.step.network)
                 yield from self._train()
                 self.fitted = self._finish()
         finally:
@@ -151,25 +153,22 @@ class Loop:
             resumed = self.resume and self.restore()
         self.progress.done = self.counters.step
         if resumed:
-            self.checkpoints.discard_left()
-        else:
-            self.checkpoints.clear()
-        with together():
-            if resumed:
+            self.checkpoints.discard_before(self.counters.step)
+            with together():
                 self.record.go_on(**self.details)
-            else:
-                self.record.begin(**self.details)
-                self._forget_earlier()
-        if not resumed and self.hooks.start is not None:
+            return
+        with together():
+            self.checkpoints.discard_before(None)
+        with together():
+            # A record holds numbers of one run only.
+            self.record.begin(**self.details)
+            self.record.clear_tables()
+            history = getattr(self.step.recorder, "history", None)
+            if history is not None and self.record.folder in history.folder.parents:
+                for phase in PHASES:
+                    history.trim(phase, 0)
+        if self.hooks.start is not None:
             self.hooks.start()
-
-    def _forget_earlier(self) -> None:
-        """Remove what an earlier run measured: a record holds numbers of one run only."""
-        self.record.clear_tables()
-        history = getattr(self.step.recorder, "history", None)
-        if history is not None and self.record.folder in history.folder.parents:
-            for phase in PHASES:
-                history.trim(phase, 0)
 
     def _train(self) -> Iterator[None]:
         per_epoch = self.feed.steps()
@@ -188,7 +187,8 @@ class Loop:
                 self.save(within_epoch=False)
 
     def _finish(self) -> Fitted:
-        table, results = None, self.counters.results()
+        table, counters = None, self.counters
+        results = counters.results()
         if self.samples is not None:
             table = self.samples.table(self.evaluated, self.device, self.step.recorder, head=self.head)
         with together():
@@ -199,7 +199,6 @@ class Loop:
             if self.hooks.measure is not None:
                 results |= self.hooks.measure(self.evaluated)
             self.record.finish(results)
-        counters = self.counters
         return Fitted(self.model, self.evaluated, counters.rows, results, table, self.folder, counters.notes)
 
     def _train_epoch(self, epoch: int, done: int, per_epoch: int) -> Iterator[None]:
@@ -228,8 +227,8 @@ class Loop:
                 counters.seconds = time.perf_counter() - began
                 self._check_finite(group)
                 self.save(within_epoch=True)
-        if counters.step % per_epoch:
-            done = counters.step % per_epoch
+        done = counters.step % per_epoch
+        if done:
             raise ValueError(
                 f"batches must be the {per_epoch} steps that their length says; epoch {epoch + 1} had {done}"
             )
@@ -271,7 +270,7 @@ class Loop:
         if self.samples is not None and self.samples.due(epoch, self.epochs):
             row |= self.samples.accuracies(self.evaluated, self.device, head=self.head)
         batches = None if self.samples is None else self.samples.batches
-        row |= between_epochs.end_epoch(self.step.network, batches, self.device, row, self.epochs)
+        row |= end_epoch(self.step.network, batches, self.device, row, self.epochs)
         rate = float(self.step.optimizer.param_groups[0]["lr"])
         return row | {"learning_rate": rate, "seconds": self.counters.seconds}
 
@@ -282,7 +281,7 @@ class Loop:
         with together():
             self.record.note(sentence)
 
-    def _check_finite(self, group: Sequence[Batch | Place] | None = None) -> None:
+    def _check_finite(self, group: Sequence[Any] | None = None) -> None:
         """Stop if a loss since the last check was no finite number, or weights are none after the step on `group`."""
         found = self.step.first_bad(self.counters.step, group)
         if found is not None:
@@ -293,7 +292,8 @@ class Loop:
         if self.checkpoints.folder is None:
             return
         self._check_finite()
-        shared = self.step.shared_state() | {
+        shared, own = self.step.states()
+        shared |= {
             "counters": vars(self.counters),
             "steps_per_epoch": self.feed.steps(),
             "watch": self.watch.state_dict(),
@@ -301,7 +301,7 @@ class Loop:
             "processes": rank_and_count()[1],
             "memory": None if self.hooks.memory is None else self.hooks.memory.state_dict(),
         }
-        own = self.step.own_state() | {"random": random_states(), "feed": self.feed.state_dict()}
+        own |= {"random": random_states(), "feed": self.feed.state_dict()}
         self.checkpoints.save(self.counters.step, self.model.state_dict(), shared, own)
 
     def restore(self) -> bool:

@@ -17,7 +17,9 @@ from hardsight.distributed import rank_and_count, sum_over_processes
 from hardsight.losses.emphasis import largest_beta
 from hardsight.losses.rescaling import GradientRescaling
 from hardsight.names import visible
-from hardsight.training.feed import IGNORED
+from hardsight.training.network import IGNORED
+
+_SHARES = ("train_accuracy", "test_accuracy", "corrupted_accuracy", "intact_accuracy")
 
 
 class Progress:
@@ -27,8 +29,7 @@ class Progress:
     _shown: ClassVar[bool] = False
 
     def __init__(self, name: str, epochs: int, steps: int, wanted: bool | None = None, done: int = 0) -> None:
-        self.name, self.epochs, self.steps, self.done = visible(name), epochs, steps, done
-        self.wanted = wanted
+        self.name, self.epochs, self.steps, self.done, self.wanted = visible(name), epochs, steps, done, wanted
         self._bar: Any = None
         self._task: Any = None
 
@@ -62,7 +63,8 @@ class Progress:
 
     def epoch(self, row: Mapping[str, float | int]) -> None:
         """One epoch is done, with these numbers."""
-        line = ", ".join(_said(name, row[name]) for name in _SHOWN if name in row)
+        shares = [f"{name.replace('_', ' ')} {100 * row[name]:.2f} %" for name in _SHARES if name in row]
+        line = ", ".join([f"train loss {row['train_loss']:.4f}", *shares])
         if self._bar is not None:
             self._bar.update(self._task, latest=line)
         elif self.wanted is not False:
@@ -75,14 +77,6 @@ class Progress:
             self._bar.console.print(line, markup=False, highlight=False, soft_wrap=True)
         elif self.wanted is not False:
             print(line, file=sys.stderr)
-
-
-_SHOWN = ("train_loss", "train_accuracy", "test_accuracy", "corrupted_accuracy", "intact_accuracy")
-
-
-def _said(name: str, value: float) -> str:
-    words = name.replace("_", " ")
-    return f"{words} {100 * value:.2f} %" if name.endswith("accuracy") else f"{words} {value:.4f}"
 
 
 # So many ids of a batch fit into one line.
@@ -109,13 +103,10 @@ class Meter:
 
     def __init__(self, device: torch.device, batch_size: int) -> None:
         # Integers and double sums: an epoch of a million samples adds without drift.
-        wide = torch.float32 if device.type == "mps" else torch.float64
-        self.loss = torch.zeros((), dtype=wide, device=device)
-        self.correct = torch.zeros((), dtype=torch.int64, device=device)
-        self.count = torch.zeros((), dtype=torch.int64, device=device)
+        self.loss = torch.zeros((), dtype=torch.float32 if device.type == "mps" else torch.float64, device=device)
+        self.correct, self.count, self.steps = (torch.zeros((), dtype=torch.int64, device=device) for _ in range(3))
         # Labels and predictions by class; as wide as the first logits.
         self.classes = torch.zeros(2, 0, dtype=torch.int64, device=device)
-        self.steps = torch.zeros((), dtype=torch.int64, device=device)
         self.bad_step = torch.full((), -1, dtype=torch.int64, device=device)
         self.bad_ids = torch.full((batch_size,), -1, dtype=torch.int64, device=device)
 
@@ -133,24 +124,18 @@ class Meter:
         self.loss += loss * known
         predicted = logits.detach().argmax(1)
         self.correct += (predicted == labels).sum()
-        self._count_classes(labels.flatten().long(), predicted.flatten(), logits.shape[1])
+        flat, classes = labels.flatten().long(), logits.shape[1]
+        if self.classes.shape[1] != classes:
+            self.classes = self.classes.new_zeros(2, classes)
+        one_of_them = (flat >= 0) & (flat < classes)
+        self.classes[0].scatter_add_(0, flat.where(one_of_them, 0), one_of_them.long())
+        self.classes[1].scatter_add_(0, predicted.flatten(), one_of_them.long())
         self.count += own
         first = ~torch.isfinite(loss) & (self.bad_step < 0)
         self.bad_step.copy_(torch.where(first, self.steps, self.bad_step))
         if ids is not None:
             kept = min(len(labels), len(self.bad_ids))
             self.bad_ids[:kept] = torch.where(first, ids[:kept].to(torch.int64), self.bad_ids[:kept])
-
-    def _count_classes(self, labels: Tensor, predicted: Tensor, classes: int) -> None:
-        if self.classes.shape[1] != classes:
-            self.classes = self.classes.new_zeros(2, classes)
-        known = (labels >= 0) & (labels < classes)
-        self.classes[0].scatter_add_(0, labels.where(known, 0), known.long())
-        self.classes[1].scatter_add_(0, predicted, known.long())
-
-    def end_step(self) -> None:
-        """Move on to the next optimiser step."""
-        self.steps += 1
 
     def first_bad(self) -> tuple[int, list[int]] | None:
         """The first step whose loss was no finite number in any process, and its samples' ids there; None if none."""
@@ -217,16 +202,18 @@ class Watch:
         gone = (predicted == 0) & (given >= _LEAST_LABELS)
         held = self.missing if len(self.missing) == classes else [0] * classes
         self.missing = [epochs + 1 if now else 0 for epochs, now in zip(held, gone.tolist(), strict=True)]
-        advice = _advice(loss, classes, row["learning_rate"])
+        rate = f"it is {row['learning_rate']:.3g}, and often too high"
+        advice = f"try another learning rate ({rate}), or cross-entropy first"
+        if isinstance(loss, GradientRescaling) and loss.transform == "exp":
+            beta, lam, limit = loss.beta, loss.lam, largest_beta(loss.lam, classes)
+            if beta > limit:
+                advice = f"rescaling with beta {beta:g} rules classes out; at lam {lam:g} try less than {limit:.3g}"
         if self.at_chance >= PATIENCE:
             if self.told_chance:
                 return []
             self.told_chance = True
             accuracy = f"{100 * row['train_accuracy']:.1f} %"
             return [f"the training accuracy has been at chance for {PATIENCE} epochs ({accuracy}): {advice}"]
-        return self._missing(advice)
-
-    def _missing(self, advice: str) -> list[str]:
         lasting = [number for number, epochs in enumerate(self.missing) if epochs >= PATIENCE]
         if len(lasting) < max(1, 2 * self.told_missing):
             return []
@@ -241,11 +228,3 @@ class Watch:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         vars(self).update(state)
-
-
-def _advice(loss: object, classes: int, learning_rate: float) -> str:
-    if isinstance(loss, GradientRescaling) and loss.transform == "exp":
-        limit = largest_beta(loss.lam, classes)
-        if loss.beta > limit:
-            return f"rescaling with beta {loss.beta:g} rules classes out; at lam {loss.lam:g} try less than {limit:.3g}"
-    return f"try another learning rate (it is {learning_rate:.3g}, and often too high), or cross-entropy first"

@@ -4,14 +4,12 @@ import contextlib
 import json
 import re
 import tomllib
-import types
 import typing
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, TypeAdapter, ValidationError, model_validator
-from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
 from hardsight.files import read_text
@@ -66,30 +64,28 @@ Kind = TypeVar("Kind", bound=Settings)
 
 
 def read_settings(kind: type[Kind], path: Path | str, changes: Iterable[str] = ()) -> Kind:
-    """The settings of a TOML file with `key=value` changes on top; keys of tables are written with dots."""
+    """The settings of a TOML file with `key=value` changes on top; keys of tables are written with dots.
+
+    The value of a change is TOML, and text where it is no TOML.
+    """
     try:
-        tree = tomllib.loads(_plain_toml(read_text(path, _LARGEST_TOML)))
+        text = read_text(path, _LARGEST_TOML)
+        # The parser takes the square of the number of a key's parts.
+        if max(part.count(".") for part in re.split(r"[,=\[\]{}\n]", text)) > _MOST_PARTS:
+            raise ValueError(f"a key must have at most {_MOST_PARTS} parts")
+        tree = tomllib.loads(text)
     # Also of numbers of thousands of digits, and of tables nested a thousand deep.
     except (ValueError, RecursionError) as problem:
         raise ValueError(f"{path} must be a TOML file: {problem}") from None
     for change in changes:
-        apply_change(tree, change)
+        key, equals, said = map(str.strip, change.partition("="))
+        if not equals or not key:
+            raise ValueError(f"a change must be written key=value; got {change!r}")
+        value: Any = said
+        with contextlib.suppress(tomllib.TOMLDecodeError):
+            value = tomllib.loads(f"value = {said}")["value"]
+        put(tree, key, value)
     return kind(**tree)
-
-
-def _plain_toml(text: str) -> str:
-    """The text, whose keys have a few parts each: the parser takes the square of their number."""
-    if max(part.count(".") for part in re.split(r"[,=\[\]{}\n]", text)) > _MOST_PARTS:
-        raise ValueError(f"a key must have at most {_MOST_PARTS} parts")
-    return text
-
-
-def apply_change(tree: dict[str, Any], change: str) -> None:
-    """Set one key of the tree, `optimizer.lr=0.05`; the value is TOML, and text where it is no TOML."""
-    key, equals, text = change.partition("=")
-    if not equals or not key.strip():
-        raise ValueError(f"a change must be written key=value; got {change!r}")
-    put(tree, key.strip(), _value(text.strip()))
 
 
 def put(tree: dict[str, Any], key: str, value: Any) -> None:
@@ -102,13 +98,6 @@ def put(tree: dict[str, Any], key: str, value: Any) -> None:
         if not isinstance(tree, dict):
             raise ValueError(f"{key} cannot be set: {table} is no table")
     tree[name] = value
-
-
-def _value(text: str) -> Any:
-    try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        return text
 
 
 @contextlib.contextmanager
@@ -137,8 +126,7 @@ def _sentence(problem: ValidationError, kind: type[Settings] | None, root: str =
     key = root + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place)
     key = key.removeprefix(".")
     if error["type"] == "extra_forbidden":
-        assert kind is not None
-        return _unknown_key(str(place[-1]), _table(kind, place[:-1]), key.rpartition(".")[0])
+        return _unknown_key(kind, [str(part) for part in place])
     if error["type"] == "missing":
         return f"{key} must be given"
     if error["type"] == "value_error":
@@ -149,21 +137,17 @@ def _sentence(problem: ValidationError, kind: type[Settings] | None, root: str =
     return f"{key} {re.sub('^[A-Z][a-z]+ should', 'must', error['msg'])}; got {repr(given)[:100]}"
 
 
-def _table(kind: type[Settings], place: tuple[int | str, ...]) -> Mapping[str, FieldInfo]:
-    """The fields of the table at that place."""
-    for part in place:
-        inner = _table_of(kind.model_fields[str(part)].annotation)
-        assert inner is not None
-        kind = inner
-    return kind.model_fields
-
-
 def _table_of(hint: Any) -> type[Settings] | None:
-    return next((one for one in _alternatives(hint) if isinstance(one, type) and issubclass(one, Settings)), None)
+    either = typing.get_args(hint) or (hint,)
+    return next((one for one in either if isinstance(one, type) and issubclass(one, Settings)), None)
 
 
-def _unknown_key(key: str, known: Mapping[str, Any], table: str) -> str:
+def _unknown_key(kind: Any, place: list[str]) -> str:
     """What is said of an unknown key; one that is like none may be an option that lacks its table."""
+    *tables, key = place
+    for name in tables:
+        kind = _table_of(kind.model_fields[name].annotation)
+    table, known = ".".join(tables), kind.model_fields
     said = str(unknown_name(f"a key of {table or 'the configuration'}", key, known, "keys"))
     if key == "split" and {"train", "test"} <= known.keys():
         return f"{said}: splits are chosen by {table}.train and {table}.test"
@@ -172,18 +156,12 @@ def _unknown_key(key: str, known: Mapping[str, Any], table: str) -> str:
     return said
 
 
-class Key(NamedTuple):
-    """One key of a configuration, as text: its type, its default ("required" where it has none), what it means."""
+def keys_of(kind: type[Settings], prefix: str = "") -> list[tuple[str, str, str, str]]:
+    """Every key that a file of these settings may have, as text, in the order of the fields.
 
-    key: str
-    type: str
-    default: str
-    meaning: str
-
-
-def keys_of(kind: type[Settings], prefix: str = "") -> list[Key]:
-    """Every key that a file of these settings may have, keys of tables with dots, in the order of the fields."""
-    found: list[Key] = []
+    The key (those of tables with dots), its type, its default ("required" where it has none), what it means.
+    """
+    found = []
     for name, field in kind.model_fields.items():
         table = _table_of(field.annotation)
         if table is not None:
@@ -191,30 +169,22 @@ def keys_of(kind: type[Settings], prefix: str = "") -> list[Key]:
             continue
         value = None if field.is_required() else field.get_default(call_default_factory=True)
         default = "required" if field.is_required() else "" if value is None else json.dumps(value)
-        found.append(Key(f"{prefix}{name}", _as_text(field.annotation), default, field.description or ""))
+        hint: Any = field.annotation
+        said = _as_text(TypeAdapter(hint).json_schema())
+        found.append((f"{prefix}{name}", said, default, field.description or ""))
     return found
 
 
-def _alternatives(hint: Any) -> tuple[Any, ...]:
-    several = typing.get_origin(hint) in (typing.Union, types.UnionType)
-    return tuple(one for one in typing.get_args(hint) if one is not type(None)) if several else (hint,)
+_WORDS = {"integer": "whole number", "string": "text", "boolean": "true or false", "object": "table"}
 
 
-_WORDS = {int: "whole number", float: "number", str: "text", bool: "true or false", dict: "table"}
-
-
-def _as_text(hint: Any) -> str:
+def _as_text(schema: Mapping[str, Any]) -> str:
     """The type as it is written in TOML."""
-    parts = []
-    for one in _alternatives(hint):
-        origin, arguments = typing.get_origin(one), typing.get_args(one)
-        if origin is Annotated:
-            parts.append(_as_text(arguments[0]))
-        elif origin is typing.Literal:
-            parts.append(", ".join(arguments))
-        elif origin is list:
-            items = _as_text(arguments[0])
-            parts.append(f"list of {items if items == 'text' else items + 's'}")
-        else:
-            parts.append(_WORDS[origin or one])
-    return " or ".join(parts)
+    if "anyOf" in schema:
+        return " or ".join(_as_text(one) for one in schema["anyOf"] if one["type"] != "null")
+    if "enum" in schema:
+        return ", ".join(schema["enum"])
+    if schema["type"] == "array":
+        items = _as_text(schema["items"])
+        return f"list of {items if items == 'text' else items + 's'}"
+    return str(_WORDS.get(schema["type"], schema["type"]))

@@ -12,7 +12,7 @@ import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import pyarrow as pa
 import torch
@@ -44,7 +44,6 @@ EPOCH_COLUMNS = {
 # What may change between a run and its continuation without changing a number.
 _MAY_DIFFER = ("folder", "name", "data.root", "record.checkpoint_every", "record.tracker", "device")
 Row = dict[str, float | int]
-_PACKAGES = ("torch", "numpy", "safetensors", "pyarrow", "hardsight")
 
 
 @dataclass(frozen=True)
@@ -60,14 +59,9 @@ class Details:
 
     def as_dict(self, name: str, device: torch.device) -> dict[str, Any]:
         """As `RunRecord` takes them; `name` is that of a run without one of its own."""
-        found: dict[str, Any] = {
-            "kind": self.kind,
-            "name": self.name or name,
-            "seed": self.seed,
-            "config": dict(self.config or {}),
-            "device": device_name(device),
-            "class_names": list(self.class_names),
-        }
+        found: dict[str, Any] = {"kind": self.kind, "name": self.name or name, "seed": self.seed}
+        found |= {"config": dict(self.config or {}), "device": device_name(device)}
+        found["class_names"] = list(self.class_names)
         return found if self.preprocessing is None else found | {"preprocessing": dict(self.preprocessing)}
 
 
@@ -80,15 +74,9 @@ class RunRecord:
 
     def begin(self, **details: Any) -> None:
         """Write `run.json` with what is known beforehand; the status is `running`."""
-        self.details = {
-            "kind": "training",
-            **_with_settings(details),
-            "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-            "status": "running",
-            "process": tag(),
-            "versions": versions(),
-            "results": {},
-        }
+        created = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+        now = {"created": created, "status": "running", "process": tag(), "versions": versions(), "results": {}}
+        self.details = {"kind": "training", **_with_settings(details), **now}
         self._write()
 
     def check_same_run(self, config: Mapping[str, Any]) -> None:
@@ -112,10 +100,9 @@ class RunRecord:
         if earlier is None:
             self.begin(**details)
             return
+        kept = {name: value for name, value in earlier.items() if name not in ("error", "retry")}
         now = {"status": "running", "process": tag(), "versions": versions()}
-        self.details = {**earlier, **_with_settings(details), **now}
-        for gone in ("error", "retry"):
-            self.details.pop(gone, None)
+        self.details = {**kept, **_with_settings(details), **now}
         self._write()
 
     def _read(self) -> dict[str, Any] | None:
@@ -125,14 +112,11 @@ class RunRecord:
         """One row an epoch; a number that was not measured in an epoch is null there."""
         if self.folder is None or not rows:
             return
-        names = list(dict.fromkeys(name for row in rows for name in row))
-        arrays = [pa.array([row.get(name) for row in rows]) for name in names]
-        described = [{"meaning": EPOCH_COLUMNS[name]} if name in EPOCH_COLUMNS else None for name in names]
-        fields = [
-            pa.field(name, array.type, metadata=meaning)
-            for name, array, meaning in zip(names, arrays, described, strict=True)
-        ]
-        records.write_table(self.folder / "epochs.parquet", pa.table(arrays, schema=pa.schema(fields)))
+        names = dict.fromkeys(name for row in rows for name in row)
+        arrays = {name: pa.array([row.get(name) for row in rows]) for name in names}
+        meanings = {name: {"meaning": EPOCH_COLUMNS[name]} for name in arrays if name in EPOCH_COLUMNS}
+        fields = [pa.field(name, array.type, metadata=meanings.get(name)) for name, array in arrays.items()]
+        records.write_table(self.folder / "epochs.parquet", pa.table(list(arrays.values()), schema=pa.schema(fields)))
 
     def clear_tables(self) -> None:
         """Remove the tables of an earlier run in this folder."""
@@ -176,10 +160,9 @@ class RunRecord:
 
 @contextlib.contextmanager
 def failure_recorded(record: RunRecord, folder: Path | None, *, resume: bool = True) -> Iterator[None]:
-    """Write what stops a training to its record before the caller gets it.
+    """Write what stops a training to its record before the caller gets it, an interruption with how to go on.
 
-    `folder`: where the training writes; the records of other processes than the first have none. An interruption gets
-    a note that says how to go on; `resume`: whether this training would have gone on itself.
+    `folder`: where the training writes; the records of other processes than the first have none.
     """
     try:
         with lost_process_named():
@@ -187,42 +170,36 @@ def failure_recorded(record: RunRecord, folder: Path | None, *, resume: bool = T
     except (KeyboardInterrupt, GeneratorExit) as stop:
         _write_end(record, record.interrupt)
         kept = None if folder is None else Checkpoints(folder).latest()
+        how = f"the same command goes on from {kept}"
+        if kept is None:
+            how = "nothing is kept yet, and the same command begins from the start"
+        elif not resume:
+            how = (
+                f"the last checkpoint is {kept}, and the same command without --restart (resume=False) goes on from it"
+            )
         # A part of this training, in a folder of its own, may have said what it keeps.
         if kept is not None or folder is None or not getattr(stop, "__notes__", ()):
-            stop.add_note(_how_to_go_on(kept, resume))
+            stop.add_note(how)
         raise
     except Exception as reason:
         if isinstance(reason, OSError) and reason.strerror and reason.filename is None:
             # Python names the file where opening fails, not where writing does: say whose disk is full.
             reason.filename = None if folder is None else str(folder)
-        retry = not isinstance(reason, NonFiniteLossError)
-        _write_end(record, lambda: record.fail(_in_words(reason), retry=retry))
+        expected = isinstance(reason, NonFiniteLossError | OSError)
+        said = str(reason) if expected else f"{type(reason).__name__}: {reason}"
+        _write_end(record, lambda: record.fail(said, retry=not isinstance(reason, NonFiniteLossError)))
         raise
 
 
 def _write_end(record: RunRecord, write: Callable[[], None]) -> None:
     """Write how a run ended, if it began; the reason itself is what must reach the caller, not that a disk is full."""
-    if not record.details:
-        return
     with contextlib.suppress(OSError):
         try:
-            write()
+            if record.details:
+                write()
         except RuntimeError:
             # torch reports a killed worker whenever the system does, in the middle of whatever is done just then.
             write()
-
-
-def _how_to_go_on(kept: Path | None, resume: bool) -> str:
-    if kept is None:
-        return "nothing is kept yet, and the same command begins from the start"
-    if not resume:
-        return f"the last checkpoint is {kept}, and the same command without --restart (resume=False) goes on from it"
-    return f"the same command goes on from {kept}"
-
-
-def _in_words(reason: Exception) -> str:
-    expected = isinstance(reason, NonFiniteLossError | OSError)
-    return str(reason) if expected else f"{type(reason).__name__}: {reason}"
 
 
 def _with_settings(details: Mapping[str, Any]) -> dict[str, Any]:
@@ -243,29 +220,23 @@ def flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Values by dotted key."""
     found: dict[str, Any] = {}
     for key, value in tree.items():
-        if isinstance(value, Mapping):
-            found |= flat(value, f"{prefix}{key}.")
-        else:
-            found[f"{prefix}{key}"] = value
+        found |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
     return found
 
 
 def versions() -> dict[str, str]:
     """Versions of Python and of the packages that numbers depend on."""
     found = {"python": platform.python_version()}
-    for package in _PACKAGES:
-        try:
+    for package in ("torch", "numpy", "safetensors", "pyarrow", "hardsight"):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             found[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            continue
     return found
 
 
 def device_name(device: torch.device) -> str:
     """The device in words."""
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
-    return f"{device.type} ({platform.machine()})"
+    cuda = device.type == "cuda"
+    return torch.cuda.get_device_name(device) if cuda else f"{device.type} ({platform.machine()})"
 
 
 @dataclass(frozen=True)
@@ -286,24 +257,13 @@ class Fitted:
     def __repr__(self) -> str:
         """A summary: the network, epochs, last numbers, where the record is; its weights and tables are not printed."""
         parts = [type(self.model).__name__, f"{len(self.epochs)} epochs"]
-        parts += [
-            f"{name.replace('_', ' ')} {100 * value:.2f} %"
-            for name, value in self.results.items()
-            if name.endswith("accuracy") and isinstance(value, int | float)
-        ]
+        for name, value in self.results.items():
+            if name.endswith("accuracy") and isinstance(value, int | float):
+                parts.append(f"{name.replace('_', ' ')} {100 * value:.2f} %")
         parts += [] if self.samples is None else [f"{self.samples.num_rows} scored samples"]
         parts += [] if self.folder is None else [f"record in {self.folder}"]
         parts += [f"note: {note}" for note in self.notes]
         return f"<Fitted: {', '.join(parts)}>"
-
-
-@runtime_checkable
-class Memory(Protocol):
-    """What is kept in the checkpoints of a training beside its own state."""
-
-    def state_dict(self) -> dict[str, Any]: ...
-
-    def load_state_dict(self, state: dict[str, Any]) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -313,15 +273,15 @@ class Hooks:
     `after_epoch(epoch, row)`: with every epoch's numbers, epochs counted from 1; what it puts into the row is written
     with them. `measure(model)`: at the end, with the network that is evaluated; what it returns joins the results.
     `start()`: before the first epoch, and not where a training goes on. `before_epoch(done)`: with the number of epochs
-    that are done; where it returns a larger one, the epochs up to that are left out. `memory` is kept in the
-    checkpoints.
+    that are done; where it returns a larger one, the epochs up to that are left out. `memory`: what has
+    `state_dict` and `load_state_dict`, and is kept in the checkpoints.
     """
 
     after_epoch: Callable[[int, Row], None] | None = None
     measure: Callable[[nn.Module], Mapping[str, Any]] | None = None
     start: Callable[[], None] | None = None
     before_epoch: Callable[[int], int | None] | None = None
-    memory: Memory | None = None
+    memory: Any = None
 
 
 @dataclass

@@ -125,11 +125,9 @@ class Steps:
                 raise ValueError(f"{name} must be at least 1; got {count!r}")
         if self.clip is not None and not 0 < self.clip < float("inf"):
             raise ValueError(f"clip must be positive and finite, the largest norm of the gradient; got {self.clip!r}")
-        if self.average_decay is not None and not 0 <= self.average_decay < 1:
-            raise ValueError(
-                f"average_decay must lie in [0, 1), the share of the average that a step keeps; "
-                f"got {self.average_decay!r}"
-            )
+        decay = self.average_decay
+        if decay is not None and not 0 <= decay < 1:
+            raise ValueError(f"average_decay must lie in [0, 1), what a step keeps of the average; got {decay!r}")
         if self.precision not in ("auto", *PRECISIONS):
             raise ValueError(f"precision must be auto, {', '.join(PRECISIONS)}; got {self.precision!r}")
 
@@ -151,9 +149,8 @@ class Plan:
 def amc_plan(schedule: AMCSchedule, stretch: float = 1.0) -> Plan:
     """AMC-Loss: learning rate and loss weight ramp up, learning rate and beta1 (0.9 to 0.5) ramp down, by the epoch.
 
-    The factors are of the schedule's own learning rate and coefficient, which the configuration states; the last
-    ramp ends with the training, whatever its number of epochs. `stretch` multiplies the ramps, to whole epochs, at
-    least one: a training of a tenth of the paper's epochs wants ramps of a tenth.
+    The factors are of the schedule's own learning rate and coefficient, which the configuration states. `stretch`
+    multiplies the ramps: a training of a tenth of the paper's epochs wants ramps of a tenth.
     """
     up, down = (max(1, round(stretch * length)) for length in (schedule.ramp_up, schedule.ramp_down))
     schedule = dataclasses.replace(schedule, ramp_up=up, ramp_down=down)

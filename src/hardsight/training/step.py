@@ -1,7 +1,6 @@
-"""One optimiser step: everything a batch causes on the device, without reading a value.
+"""One optimiser step: forward, loss, backward, update, weight average, sums of the epoch and the recorder.
 
-Forward, loss, backward, update, weight average, sums of the epoch and the recorder: one function of tensors, so that
-it runs unchanged on any device and can be captured whole on a GPU (see `capture`).
+One function of tensors that reads no value, so that it can be captured whole on a GPU (see `feed`).
 """
 
 import contextlib
@@ -20,19 +19,14 @@ from hardsight.losses.rescaling import GradientRescaling
 from hardsight.losses.terms import label_count
 from hardsight.training.checkpoints import load_optimizer
 from hardsight.training.evaluation import gather
-from hardsight.training.feed import IGNORED, Batch, Place
-from hardsight.training.network import Network, WeightAverage, data_parallel, same_weights, share_batch_statistics
-from hardsight.training.objectives import BatchShare, Fraction
+from hardsight.training.network import IGNORED, Batch, BatchShare, Network, WeightAverage, same_weights
 from hardsight.training.progress import Meter
 from hardsight.training.schedules import Plan, Position, Steps
 
 
 @dataclass
 class Step:
-    """Parts of a step. `call` is the network as it is called: wrapped for several processes, compiled, or itself.
-
-    A group of several batches is one step of gradient accumulation: the gradient is that of all its samples at once.
-    """
+    """Parts of a step. `call` is the network as it is called: wrapped for several processes, compiled, or itself."""
 
     network: Network
     call: nn.Module
@@ -47,10 +41,12 @@ class Step:
     _rates: dict[int, float] = field(default_factory=dict)
 
     def __call__(self, group: Sequence[Batch]) -> None:
-        """Take one step on a group of batches."""
+        """Take one step on a group of batches: the gradient is that of all its samples at once."""
         parts = self.parts([labels for _, labels, _ in group])
-        for index, (batch, part) in enumerate(zip(group, parts, strict=True)):
-            with self._unsynchronised(index + 1 < len(group)):
+        for index, (batch, part) in enumerate(zip(group, parts, strict=True), start=1):
+            # Several processes average the gradients of a group once, after its last batch.
+            hold = None if index == len(group) else getattr(self.call, "no_sync", None)
+            with contextlib.nullcontext() if hold is None else hold():
                 self._follow(batch, part)
         self.update()
 
@@ -78,16 +74,28 @@ class Step:
     ) -> None:
         """Count a batch in: the sums of the epoch, and the recorder; `known` as the meter has it."""
         self.meter.add(loss, logits, labels, ids, known)
-        if self.recorder is not None:
-            self._record(ids, logits, labels, features)
+        if self.recorder is None:
+            return
+        head, lengths = self.network.head if features is not None else None, {}
+        if features is not None and head is not None and type(head).forward is nn.Linear.forward:
+            # Of any other layer the logits are no products of features and weights, and have no cosines.
+            norms = (torch.linalg.vector_norm(rows.float(), dim=1) for rows in (features, head.weight))
+            lengths = dict(zip(("features_norm", "weight_norm"), norms, strict=True)) | {"bias": head.bias}
+        self.recorder.update(ids, logits, labels, **lengths)
 
     def update(self) -> None:
         """Follow the gradients that the parameters hold, and let go of them."""
         if several():
-            self._check_reached()
-        if self.scaler is not None and several():
-            held = [parameter.grad for parameter in self.network.parameters() if parameter.grad is not None]
-            torch._foreach_mul_(held, rank_and_count()[1])
+            for name, parameter in self.network.named_parameters():
+                if parameter.requires_grad and parameter.grad is None:
+                    # The average over the processes would wait for it for ever.
+                    raise ValueError(
+                        "every parameter must have a part in the loss where several processes train, or be set aside "
+                        f"by requires_grad_(False); {name} has none"
+                    )
+            if self.scaler is not None:
+                held = [parameter.grad for parameter in self.network.parameters() if parameter.grad is not None]
+                torch._foreach_mul_(held, rank_and_count()[1])
         if self.clip is not None:
             if self.scaler is not None:
                 self.scaler.unscale_(self.optimizer)
@@ -100,7 +108,7 @@ class Step:
         self.optimizer.zero_grad(set_to_none=True)
         if self.average is not None:
             self.average.update()
-        self.meter.end_step()
+        self.meter.steps += 1
 
     def follow(self, plan: Plan, position: Position) -> None:
         """Set the learning rate, beta1 and the weight of the feature loss to what the plan says for this position."""
@@ -121,19 +129,9 @@ class Step:
 
     def settings(self) -> list[dict[str, Any]]:
         """The optimiser's settings but the learning rate: numbers that a captured step holds as constants."""
-        kept = ("params", "lr", "initial_lr")
-        return [
-            {key: value for key, value in group.items() if key not in kept} for group in self.optimizer.param_groups
-        ]
-
-    def _record(self, ids: Tensor | None, logits: Tensor, labels: Tensor, features: Tensor | None) -> None:
-        head = self.network.head if features is not None else None
-        if features is None or head is None or type(head).forward is not nn.Linear.forward:
-            # No product of features and weights, no cosines to be had from the logits.
-            self.recorder.update(ids, logits, labels)
-            return
-        features_norm, weight_norm = (torch.linalg.vector_norm(rows.float(), dim=1) for rows in (features, head.weight))
-        self.recorder.update(ids, logits, labels, features_norm=features_norm, weight_norm=weight_norm, bias=head.bias)
+        left_out = ("params", "lr", "initial_lr")
+        groups = self.optimizer.param_groups
+        return [{key: value for key, value in group.items() if key not in left_out} for group in groups]
 
     def parts(self, group: Sequence[Tensor]) -> list[BatchShare]:
         """How much each batch of labels counts in a step of all batches of the group, in all processes."""
@@ -156,54 +154,41 @@ class Step:
         of_step = counts * processes / step.where(step != 0, 1.0)
         of_batch = counts / batches.where(batches != 0, 1.0)
         of_rows = step[3, 0] if len(group) > 1 else None
-        parts = []
-        for at in range(len(group)):
-            samples, labels, feature_labels = (Fraction(of_step[row, at], of_batch[row, at]) for row in range(3))
-            parts.append(BatchShare(samples, labels, feature_labels, batches[0, at], rows[at], of_rows, processes))
-        return parts
+        return [
+            BatchShare(of_step[:3, at], of_batch[:3, at], batches[0, at], rows[at], of_rows, processes)
+            for at in range(len(group))
+        ]
 
-    def first_bad(self, steps: int, group: Sequence[Batch | Place] | None) -> tuple[str, int, list[int]] | None:
+    def first_bad(self, steps: int, group: Sequence[Any] | None) -> tuple[str, int, list[int]] | None:
         """What is no finite number, from which step on, and the ids of its samples; None where all is well.
 
-        A finite loss can have a gradient that is not: with the `group` of the last of so many `steps` the weights are
-        looked at too. The next step would notice, but a checkpoint between the two would take the place of the last
-        good one. Gradients are shared: every process sees the same weights.
+        A finite loss can have a gradient that is not: with the `group` of the last of so many `steps` the weights, the
+        same in every process, are looked at before a checkpoint takes the place of the last good one.
         """
         found = self.meter.first_bad()
         if found is not None:
             return "the loss is not a finite number at", *found
         if group is None or bool(torch.stack([one.isfinite().all() for one in self.network.parameters()]).all()):
             return None
-        batches = [one.batch() if isinstance(one, Place) else one for one in group]
-        (ids,) = gather([torch.cat([ids.cpu() for _, _, ids in batches if ids is not None] or [torch.empty(0)])])
+        # What is not made yet, a `feed.Place`, is made now.
+        every = (one[2] if isinstance(one, tuple) else one.batch()[2] for one in group)
+        (ids,) = gather([torch.cat([ids.cpu() for ids in every if ids is not None] or [torch.empty(0)])])
         return "the weights are no finite numbers after", steps - 1, ids.tolist()
 
-    def _check_reached(self) -> None:
-        """Reject a parameter without gradient: the average over the processes would wait for it for ever."""
-        for name, parameter in self.network.named_parameters():
-            if parameter.requires_grad and parameter.grad is None:
-                raise ValueError(
-                    "every parameter must have a part in the loss where several processes train, or be set aside by "
-                    f"requires_grad_(False); {name} has none"
-                )
-
-    def shared_state(self) -> dict[str, Any]:
-        """What a checkpoint keeps of the step beside the weights: the same in every process."""
-        return {
+    def states(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """What a checkpoint keeps of the step beside the weights: the same in every process, and each process's own."""
+        shared = {
             "optimizer": self.optimizer.state_dict(),
             "optimizer_kind": type(self.optimizer).__name__,
             "objective": self.network.objective.state_dict(),
             "average": None if self.average is None else self.average.model.state_dict(),
             "scaler": None if self.scaler is None else self.scaler.state_dict(),
         }
-
-    def own_state(self) -> dict[str, Any]:
-        """What a checkpoint keeps of the step in each process."""
         recorder = None if self.recorder is None else self.recorder.state_dict()
-        return {"meter": self.meter.state_dict(), "recorder": recorder}
+        return shared, {"meter": self.meter.state_dict(), "recorder": recorder}
 
     def load_states(self, shared: Mapping[str, Any], own: Mapping[str, Any]) -> None:
-        """Go back to what `shared_state` and `own_state` returned."""
+        """Go back to what `states` returned."""
         self.network.objective.load_state_dict(shared["objective"])
         load_optimizer(self.optimizer, shared["optimizer"])
         if self.average is not None:
@@ -223,27 +208,6 @@ class Step:
             "precision fp16": (_given(shared["scaler"]), _given(self.scaler)),
             "recorder": (_given(own["recorder"]), _given(self.recorder)),
         }
-
-    def _unsynchronised(self, wanted: bool) -> Any:
-        hold = getattr(self.call, "no_sync", None)
-        return hold() if wanted and hold is not None else contextlib.nullcontext()
-
-
-def _accumulated(network: Network, accumulate: int) -> None:
-    """Let a loss that is normalised over the whole batch know that the batch comes in parts."""
-    objective = network.objective
-    if any(isinstance(one, AutomaticRescaling) for one in objective.modules()):
-        raise ValueError(f'accumulate must be 1 with beta and lam "auto"; got {accumulate}')
-    by_weight = [one for one in objective.modules() if isinstance(one, GradientRescaling) and one.reduction == "weight"]
-    if not by_weight:
-        return
-    if by_weight != [objective.loss] or objective.feature_loss is not None:
-        # As the sum of weights grows it shrinks every gradient held so far, those of another summand too.
-        raise ValueError(
-            'accumulate must be 1 where gradient rescaling of reduction "weight" is a part of the loss and not all of '
-            f'it (reduction "mean" can be accumulated); got {accumulate}'
-        )
-    objective.loss = _Accumulated(by_weight[0], network)
 
 
 class _Accumulated(nn.Module):
@@ -273,15 +237,25 @@ def make_step(
     batch_size: int = 1024,
     recorder: Any = None,
 ) -> Step:
-    """The step of a network; `connect` it where several processes take it."""
+    """The step of a network; `network.connected` is what several processes call."""
     if not any(parameter.requires_grad for parameter in network.parameters()):
         raise ValueError("model must have a parameter that takes a gradient; it has none")
     device, steps = next(network.parameters()).device, steps or Steps()
     optimizer = optimizer or torch.optim.SGD(network.parameters(), lr=0.1, momentum=0.9, weight_decay=5e-4)
     for group in optimizer.param_groups:
         group.setdefault("initial_lr", float(group["lr"]))
-    if steps.accumulate > 1:
-        _accumulated(network, steps.accumulate)
+    objective, parts = network.objective, list(network.objective.modules())
+    if steps.accumulate > 1 and any(isinstance(one, AutomaticRescaling) for one in parts):
+        raise ValueError(f'accumulate must be 1 with beta and lam "auto"; got {steps.accumulate}')
+    by_weight = [one for one in parts if isinstance(one, GradientRescaling) and one.reduction == "weight"]
+    if steps.accumulate > 1 and by_weight:
+        if by_weight != [objective.loss] or objective.feature_loss is not None:
+            # As the sum of weights grows it shrinks every gradient held so far, those of another summand too.
+            raise ValueError(
+                'accumulate must be 1 where gradient rescaling of reduction "weight" is a part of the loss and not all '
+                f'of it (reduction "mean" can be accumulated); got {steps.accumulate}'
+            )
+        objective.loss = _Accumulated(by_weight[0], network)
     same_weights(network)
     precision = steps.precision_on(device)
     return Step(
@@ -295,13 +269,6 @@ def make_step(
         average=None if steps.average_decay is None else WeightAverage(network.model, steps.average_decay),
         recorder=recorder,
     )
-
-
-def connect(step: Step) -> None:
-    """Let all processes take the step as one: gradients are averaged, and statistics run over the whole batch."""
-    if several():
-        share_batch_statistics(step.network)
-        step.call = data_parallel(step.network, next(step.network.parameters()).device)
 
 
 def _given(part: object) -> str:

@@ -1,7 +1,6 @@
 """Runs: a grid of them, each finished run a record; running again computes only what is missing; the list of records.
 
-Any number of processes may run the same sweep: a run belongs to who claimed it first, and a run whose owner died is
-taken again and resumed from its checkpoint.
+Any number of processes may run the same sweep: a run is its claimer's, and taken again where that has died.
 """
 
 import contextlib
@@ -38,11 +37,8 @@ class Run:
     @property
     def name(self) -> str:
         """The settings as a folder name: `loss.options.beta=4,seed=0`."""
-        parts = [
-            f"{key}={json.dumps(value) if not isinstance(value, str) else value}"
-            for key, value in self.settings.items()
-        ]
-        return ",".join(parts).replace("/", "_") or "only"
+        texts = ((key, value if isinstance(value, str) else json.dumps(value)) for key, value in self.settings.items())
+        return ",".join(f"{key}={text}" for key, text in texts).replace("/", "_") or "only"
 
 
 def grid(**axes: Sequence[Any]) -> list[Run]:
@@ -65,13 +61,13 @@ def status_of(folder: Path) -> str | None:
 
 def missing(folder: Path | str, runs: Iterable[Run], *, retry_failed: bool = False) -> list[Run]:
     """The runs that have no finished record; a run whose loss was no number has failed for good, unless asked."""
-
-    def is_done(run: Run) -> bool:
+    found = []
+    for run in runs:
         details = read_run(Path(folder) / run.name) or {}
         for_good = details.get("status") == FAILED and not details.get("retry", False)
-        return details.get("status") == FINISHED or (for_good and not retry_failed)
-
-    return [run for run in runs if not is_done(run)]
+        if details.get("status") != FINISHED and (retry_failed or not for_good):
+            found.append(run)
+    return found
 
 
 def sweep(
@@ -91,6 +87,10 @@ def sweep(
         for run, place in mine:
             train(_with_settings(config, run, place), progress=progress)
 
+    def say(sentence: str) -> None:
+        if progress is not False:
+            print(visible(sentence), file=sys.stderr)
+
     join_processes()
     _, joined = rank_and_count()
     if joined > 1:
@@ -102,13 +102,7 @@ def sweep(
         # another configuration finished is not this sweep's.
         place = Path(folder) / run.name
         RunRecord(place).check_same_run(_with_settings(config, run, place).as_dict())
-    return run_sweep(folder, runs, compute, retry_failed=retry_failed, say=_tell(progress))
-
-
-def _tell(progress: bool | None) -> Callable[[str], object]:
-    return (
-        (lambda sentence: None) if progress is False else (lambda sentence: print(visible(sentence), file=sys.stderr))
-    )
+    return run_sweep(folder, runs, compute, retry_failed=retry_failed, say=say)
 
 
 def _with_settings(config: dict[str, Any], run: Run, place: Path) -> TrainingConfig:
@@ -136,56 +130,35 @@ def run_sweep(
     folder = Path(folder)
     for left in [*(folder / _CLAIMS).glob("*.json"), *(folder / run.name / CLAIM for run in runs)]:
         release_abandoned(left)
-    _check_names(runs)
+    names = [run.name for run in runs]
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"runs must differ in their settings; {name!r} comes twice")
+        if len(name.encode()) > 200:
+            raise ValueError(f"a run's settings must make a folder name of at most 200 characters; got {name[:60]!r}")
     if at_once < 1:
         raise ValueError(f"at_once must be at least 1; got {at_once!r}")
     computed: list[Run] = []
     while True:
-        tried = {run.name for run in computed}
-        waiting = [run for run in missing(folder, runs, retry_failed=retry_failed) if run.name not in tried]
-        taken = _work(folder, waiting, compute, at_once, retry_failed, say)
-        if not taken:
-            # What is still missing is in other hands.
-            return computed
-        computed += taken
-
-
-def _work(
-    folder: Path,
-    waiting: Sequence[Run],
-    compute: Callable[[Sequence[tuple[Run, Path]]], object],
-    at_once: int,
-    retry: bool,
-    say: Callable[[str], object],
-) -> list[Run]:
-    """Claim up to `at_once` runs, compute them, let them go."""
-    with contextlib.ExitStack() as claims:
         mine: list[tuple[Run, Path]] = []
-        for run in waiting:
-            if len(mine) == at_once:
-                break
-            place = folder / run.name
-            owned = claims.enter_context(claim(folder / _CLAIMS / f"{run.name}.json"))
-            # Looked at again under the claim: another process may have finished it in between.
-            if owned and missing(folder, [run], retry_failed=retry):
-                mine.append((run, place))
-                if status_of(place) == RUNNING:
-                    say(f"{run.name}: going on where a process that has ended left it")
-        if mine:
+        with contextlib.ExitStack() as claims:
+            for run in missing(folder, runs, retry_failed=retry_failed):
+                if len(mine) == at_once:
+                    break
+                if run in computed or not claims.enter_context(claim(folder / _CLAIMS / f"{run.name}.json")):
+                    continue
+                # Looked at again under the claim: another process may have finished it in between.
+                if missing(folder, [run], retry_failed=retry_failed):
+                    mine.append((run, folder / run.name))
+                    if status_of(folder / run.name) == RUNNING:
+                        say(f"{run.name}: going on where a process that has ended left it")
+            if not mine:
+                # What is still missing is in other hands.
+                return computed
             with contextlib.suppress(NonFiniteLossError):
                 # The record says that it failed, and why; the sweep goes on.
                 compute(mine)
-        return [run for run, _ in mine]
-
-
-def _check_names(runs: Sequence[Run]) -> None:
-    names = [run.name for run in runs]
-    doubled = next((name for name in names if names.count(name) > 1), None)
-    if doubled is not None:
-        raise ValueError(f"runs must differ in their settings; {doubled!r} comes twice")
-    long = next((name for name in names if len(name.encode()) > 200), None)
-    if long is not None:
-        raise ValueError(f"a run's settings must make a folder name of at most 200 characters; got {long[:60]!r}...")
+        computed += [run for run, _ in mine]
 
 
 def list_runs(folder: Path | str) -> list[dict[str, Any]]:
@@ -215,29 +188,19 @@ def _records(folder: Path, seen: set[Path]) -> Iterator[Path]:
 
 
 def _line(folder: Path) -> dict[str, Any]:
-    details = read_run(folder) or {"status": "unreadable"}
-    if details.get("status") == "running" and _is_gone(folder, details.get("process")):
-        details["status"] = "gone"
-    wanted = ("name", "kind", "status", "created", "seed", "device", "results", "error")
-    line: dict[str, Any] = {"folder": str(folder)} | {key: details.get(key) for key in wanted}
-    line["epochs"] = _epochs(folder)
-    return line
-
-
-def _is_gone(folder: Path, process: Any) -> bool:
-    """Whether nobody works on a run that says it is running; a record may have come from anywhere."""
-    alive = None
-    with contextlib.suppress(ValueError):
-        alive = lives(process)
-    # On another machine only the claim tells, which its owner keeps touching.
-    return is_abandoned(folder / CLAIM) if alive is None else not alive
-
-
-def _epochs(folder: Path) -> int | None:
     from hardsight.files.parquet import Parquet
 
-    try:
-        with Parquet(folder / "epochs.parquet") as epochs:
-            return epochs.rows
-    except (OSError, ValueError):
-        return None
+    details = read_run(folder) or {"status": "unreadable"}
+    if details.get("status") == RUNNING:
+        # A record may have come from anywhere.
+        alive = None
+        with contextlib.suppress(ValueError):
+            alive = lives(details.get("process"))
+        # On another machine only the claim tells, which its owner keeps touching.
+        if is_abandoned(folder / CLAIM) if alive is None else not alive:
+            details["status"] = "gone"
+    epochs = None
+    with contextlib.suppress(OSError, ValueError), Parquet(folder / "epochs.parquet") as table:
+        epochs = table.rows
+    wanted = ("name", "kind", "status", "created", "seed", "device", "results", "error")
+    return {"folder": str(folder)} | {key: details.get(key) for key in wanted} | {"epochs": epochs}

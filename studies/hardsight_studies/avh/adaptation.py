@@ -17,8 +17,7 @@ from torch import Tensor, nn
 from hardsight import models
 from hardsight.datasets.augment import Augmentation
 from hardsight.domains.data import pixel_options, plain_batches, target_labels
-from hardsight.domains.looking import class_accuracy, look
-from hardsight.domains.record import worth_showing, write_thumbnails
+from hardsight.domains.looking import class_accuracy, look, worth_showing, write_thumbnails
 from hardsight.domains.selection import SELECTORS
 from hardsight.domains.self_training import SelfTraining
 from hardsight.records import read_run

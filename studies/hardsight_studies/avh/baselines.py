@@ -18,8 +18,7 @@ from torch.nn import functional as F
 from hardsight.heads import evaluating
 from hardsight.names import check_name
 from hardsight.training import NonFiniteLossError, Objective
-from hardsight.training.feed import take_apart
-from hardsight.training.network import Network
+from hardsight.training.network import Network, take_apart
 from hardsight_studies.avh.discrepancies import (
     classifier_discrepancy,
     maximum_mean_discrepancy,

@@ -17,8 +17,8 @@ from hardsight.datasets.epochs import EpochPlan
 from hardsight.datasets.loader import DeviceLoader
 from hardsight.domains.data import RowBatches
 from hardsight.geometry import widen
-from hardsight.training.feed import Batch
 from hardsight.training.loop import Loop
+from hardsight.training.network import Batch
 
 # Inputs and labels.
 Pair = tuple[Tensor, Tensor]

@@ -20,15 +20,14 @@ from hardsight.datasets import ArrayDataset
 from hardsight.datasets.augment import Augmentation, pixel_statistics
 from hardsight.datasets.loader import DeviceLoader
 from hardsight.distributed import usable_device
-from hardsight.domains.data import RowBatches, fingerprint
-from hardsight.domains.splits import Split, leave_one_domain_out
+from hardsight.domains.data import RowBatches, Split, fingerprint, leave_one_domain_out
 from hardsight.engines.backbone import BACKBONE_MEAN, BACKBONE_STD, EfficientNetLite0
 from hardsight.heads import evaluating
 from hardsight.losses.angular import AngularLinear
 from hardsight.names import check_name
 from hardsight.training import Details, Hooks, Loop, Plan, Steps
-from hardsight.training.capture import CapturedStep
 from hardsight.training.evaluation import evaluate
+from hardsight.training.feed import CapturedStep
 from hardsight.training.schedules import cosine
 from hardsight_studies.avh.mldg import DomainBatches, MetaStep
 from hardsight_studies.engine.together import run_together

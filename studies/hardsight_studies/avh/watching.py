@@ -176,7 +176,7 @@ def write_people(
     folder: Path, columns: Mapping[str, Tensor], votes: Votes, logits: Tensor, averaged: Tensor | None = None
 ) -> None:
     """One row per image: people's votes, the scores, `logits`, and `probabilities_mean` over the epochs if any."""
-    table = samples_table(columns, logits.shape[1], SCORES.get, None)
+    table = samples_table(columns, logits.shape[1])
     for name, counts in votes._asdict().items():
         table = table.append_column(f"votes_{name}", pa.array(counts.numpy().astype(np.int16)))
     floats = [one.name for one in table.schema if pa.types.is_floating(one.type)]

@@ -16,10 +16,9 @@ from torch.func import functional_call, vmap
 
 from hardsight.distributed import rank_and_count
 from hardsight.geometry import widen
-from hardsight.training.capture import RECOMPILE_LIMIT, Replay
-from hardsight.training.feed import Batch, Place, ResidentBatches
+from hardsight.training.feed import RECOMPILE_LIMIT, Place, Replay, ResidentBatches
 from hardsight.training.loop import Loop
-from hardsight.training.objectives import BatchShare, Losses
+from hardsight.training.network import Batch, BatchShare, Losses
 from hardsight.training.record import Fitted
 from hardsight.training.step import Step
 from hardsight_studies.engine.together import run_together

@@ -17,7 +17,7 @@ from hardsight import datasets, models
 from hardsight.datasets import FileDataset
 from hardsight.losses.registry import Sizes
 from hardsight.training import Details, Hooks, Loop, Plan, Samples, Steps
-from hardsight.training.objectives import make_loss
+from hardsight.training.from_config import make_loss
 from hardsight.training.schedules import steps
 from hardsight_studies.engine.clock import EpochWatch, Options
 from hardsight_studies.engine.grid import Run

@@ -18,7 +18,7 @@ from hardsight.datasets import FileDataset
 from hardsight.heads import evaluating
 from hardsight.losses.registry import Sizes
 from hardsight.training import Details, Hooks, Loop, Plan
-from hardsight.training.objectives import make_loss
+from hardsight.training.from_config import make_loss
 from hardsight.training.schedules import steps
 from hardsight_studies.engine.clock import EpochWatch, Options
 from hardsight_studies.engine.grid import Run

@@ -14,8 +14,7 @@ from torch import Tensor, nn
 
 from hardsight.datasets import ArrayDataset
 from hardsight.datasets.loader import DeviceLoader
-from hardsight.domains.data import RowBatches
-from hardsight.domains.splits import leave_one_domain_out
+from hardsight.domains.data import RowBatches, leave_one_domain_out
 from hardsight.engines.backbone import EfficientNetLite0, missing_packages
 from hardsight.losses.angular import AngularLinear
 

@@ -12,7 +12,7 @@ from hardsight_studies.engine.trainings import config_of
 
 from hardsight import models
 from hardsight.losses.registry import Sizes
-from hardsight.training import objectives
+from hardsight.training import from_config
 
 TRAINED = ["gr-protocol", "gr-table2", "gr-table3", "gr-table4", "gr-table5", "gr-table8", "gr-table9", "gr-table10",
            "gr-table11", "gr-table12", "gr-human-noise", "gr-auto"]  # fmt: skip
@@ -32,7 +32,7 @@ def test_every_run_is_a_training_that_can_be_made(id: str, preset: str) -> None:
              for one in made.values()}  # fmt: skip
     for config in kinds.values():
         assert set(config.model.options) <= set(models.options(config.model.name))
-        objectives.make_loss(config.loss.name, config.loss.options, Sizes(4, 10, 8), "loss")
+        from_config.make_loss(config.loss.name, config.loss.options, Sizes(4, 10, 8), "loss")
     # A training again on predictions has the configuration of the first one.
     different = {json.dumps({**run.config, "stage": run.settings.get("stage")}, sort_keys=True) for run in runs}
     assert len(different) == len(runs), "two runs would train the same"

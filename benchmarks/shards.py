@@ -44,7 +44,7 @@ import torch
 from machine import about, save
 from safetensors.torch import save_file
 
-from hardsight.engines.scorer import Scorer
+from hardsight.engines.ray import Scorer
 from hardsight.engines.shards import score_shards
 
 DIM, CLASSES, SHARD, IN_MEMORY = 512, 1000, 250_000, 100_000

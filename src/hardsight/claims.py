@@ -14,8 +14,7 @@ from pathlib import Path
 
 from hardsight.distributed import rank_and_count, together
 from hardsight.files import read_text
-from hardsight.owners import lives, tag
-from hardsight.records import draft_path, remove_drafts
+from hardsight.records import draft_path, lives, remove_drafts, tag
 
 # Seconds between two signs of life, and after how many seconds without one an owner on another machine counts as dead.
 _HEARTBEAT = 15.0
@@ -33,21 +32,22 @@ def alone_in(folder: Path) -> Iterator[None]:
     if place in _held.get():
         yield
         return
-    with contextlib.ExitStack() as held:
-        # The claim makes the folder; a training that is rejected must not leave it behind.
-        held.callback(_remove_if_empty, folder)
-        with together():
-            mine = True
-            # Where no claim can be made, nothing can be written either: the first write has the sentence for it.
-            with contextlib.suppress(OSError):
-                mine = rank_and_count()[0] > 0 or held.enter_context(claim(folder / CLAIM))
-            if not mine:
-                raise ValueError(f"another process is training in {folder}: wait for its end, or give another folder")
-        _held.set(_held.get() | {place})
-        try:
+    try:
+        with contextlib.ExitStack() as held:
+            with together():
+                mine = True
+                # Where no claim can be made, nothing can be written either: the first write has the sentence for it.
+                with contextlib.suppress(OSError):
+                    mine = rank_and_count()[0] > 0 or held.enter_context(claim(folder / CLAIM))
+                if not mine:
+                    raise ValueError(f"another process is training in {folder}: wait for it, or give another folder")
+            _held.set(_held.get() | {place})
+            held.callback(lambda: _held.set(_held.get() - {place}))
             yield
-        finally:
-            _held.set(_held.get() - {place})
+    finally:
+        # The claim makes the folder; a training that is rejected must not leave it behind.
+        with contextlib.suppress(OSError):
+            folder.rmdir()
 
 
 @contextlib.contextmanager
@@ -57,7 +57,14 @@ def claim(path: Path, *, heartbeat: float = _HEARTBEAT) -> Iterator[bool]:
         yield False
         return
     stop = threading.Event()
-    beat = threading.Thread(target=_keep_alive, args=(path, heartbeat, stop), daemon=True)
+
+    def keep_alive() -> None:
+        while not stop.wait(heartbeat):
+            if _is_ours(path):
+                with contextlib.suppress(OSError):
+                    os.utime(path)
+
+    beat = threading.Thread(target=keep_alive, daemon=True)
     beat.start()
     try:
         yield True
@@ -101,14 +108,13 @@ def _take(path: Path) -> bool:
         path.rename(grave)
     except FileNotFoundError:
         return False
-    if not is_abandoned(grave):
+    dead = is_abandoned(grave)
+    if not dead:
         # A living owner came between the look and the rename: its claim is put back.
         with contextlib.suppress(FileExistsError):
             os.link(grave, path)
-        grave.unlink(missing_ok=True)
-        return False
     grave.unlink(missing_ok=True)
-    return _create(path)
+    return dead and _create(path)
 
 
 def _create(path: Path) -> bool:
@@ -130,15 +136,3 @@ def _is_ours(path: Path) -> bool:
         return read_text(path) == tag()
     except (OSError, ValueError):
         return False
-
-
-def _keep_alive(path: Path, heartbeat: float, stop: threading.Event) -> None:
-    while not stop.wait(heartbeat):
-        if _is_ours(path):
-            with contextlib.suppress(OSError):
-                os.utime(path)
-
-
-def _remove_if_empty(folder: Path) -> None:
-    with contextlib.suppress(OSError):
-        folder.rmdir()

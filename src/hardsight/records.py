@@ -24,8 +24,10 @@ import json
 import math
 import os
 import re
+import socket
 import time
 import uuid
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -38,7 +40,6 @@ import pyarrow.parquet as pq
 from hardsight.files import parse_json
 from hardsight.files import read_json as read_json
 from hardsight.files.parquet import read_table as read_table
-from hardsight.owners import lives, tag
 
 RUN_FILE, SAMPLES_FILE = "run.json", "samples.parquet"
 AUDIT_FILE, TABLE_FILE = "audit.json", "table.parquet"
@@ -96,21 +97,17 @@ def remove_drafts(folder: Path) -> None:
         match = _DRAFT.fullmatch(draft.name)
         # Who else works here may have removed it, or be the only one who may.
         with contextlib.suppress(OSError):
-            if match and _is_left(draft, match[1]):
-                draft.unlink()
-
-
-def _is_left(draft: Path, writer: str) -> bool:
-    alive = lives(writer)
-    return time.time() - draft.stat().st_mtime > _LEFT if alive is None else not alive
+            if match:
+                alive = lives(match[1])
+                if time.time() - draft.stat().st_mtime > _LEFT if alive is None else not alive:
+                    draft.unlink()
 
 
 def write_json(path: Path | str, value: Any) -> None:
     """Write `value` as indented JSON. NaN has no JSON: it becomes null."""
     text = json.dumps(plain(value), indent=2, ensure_ascii=False) + "\n"
-    with atomic_path(path) as temporary:
-        # What a path holds beside UTF-8 has no bytes in it, but an escape in JSON.
-        temporary.write_bytes(text.encode("utf-8", "backslashreplace"))
+    # What a path holds beside UTF-8 has no bytes in it, but an escape in JSON.
+    write_bytes(path, text.encode("utf-8", "backslashreplace"))
 
 
 def record_files(folder: Path | str) -> tuple[Path, Path]:
@@ -205,19 +202,16 @@ def write_text(path: Path | str, text: str) -> None:
 
 def sync_folder(folder: Path) -> None:
     """Make a rename last: on POSIX it lives in the folder, not in the file."""
-    if os.name != "posix":
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    if os.name == "posix":
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON gives it back: tuples, arrays and tensors as lists, paths and keys as text, NaN and infinity as
-    None.
-    """
+    """A value as JSON gives it back: arrays as lists, paths and keys as text, NaN and infinity as None."""
     # A measurement's own type must not lose a run its record at the very end.
     if hasattr(value, "tolist"):
         value = value.tolist()
@@ -227,6 +221,46 @@ def plain(value: Any) -> Any:
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]
-    if isinstance(value, Path):
-        return str(value)
-    return value
+    return str(value) if isinstance(value, Path) else value
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Which process a file belongs to, and whether that process still lives.
+
+
+def tag() -> str:
+    """This process in a few characters: its host, its pid, and when it started, since a pid is given out again."""
+    return f"{_host()}-{os.getpid()}-{_started(os.getpid())}"
+
+
+def lives(owner: object) -> bool | None:
+    """Whether the process of a `tag` still lives; None where that cannot be known from here, ValueError for no tag."""
+    host, pid, started = str(owner).split("-")
+    if host != _host() or os.name != "posix":
+        return None
+    if not 0 < int(pid) < 2**31:
+        return False
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return str(_started(int(pid))) == started
+
+
+def _host() -> str:
+    """A sum of the machine's name; of containers that share one, each counts processes on its own."""
+    name = socket.gethostname()
+    with contextlib.suppress(OSError):
+        name = f"{name} {os.readlink('/proc/self/ns/pid')}"
+    return f"{zlib.crc32(name.encode('utf-8', 'surrogateescape')):08x}"
+
+
+def _started(pid: int) -> str | None:
+    """When a process started, where the system says so; a dead one whose parent has not noticed counts as gone."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return "dead" if fields[0] == "Z" else fields[19]

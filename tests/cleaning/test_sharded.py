@@ -12,7 +12,7 @@ from hardsight.cleaning import sharded
 from hardsight.cleaning.issues import find_label_issues
 from hardsight.cleaning.sharded import find_issues_of_shards
 from hardsight.engines.shards import score_shards
-from hardsight.files.shards import MANIFEST_FILE
+from hardsight.files.parquet import MANIFEST_FILE
 from hardsight.records import read_json
 
 SIZES = (900, 5, 1300)

@@ -17,7 +17,7 @@ from typer.testing import CliRunner, Result
 
 import hardsight as hs
 from hardsight.cli.audit import audit
-from hardsight.engines import encoders, encoding
+from hardsight.engines import encoders
 
 app = typer.Typer()
 app.command()(audit)
@@ -240,7 +240,7 @@ def test_texts_by_a_backbone(wrong: list[int], monkeypatch: pytest.MonkeyPatch) 
 
         return encoders.Encoder(torch.nn.Identity(), encode)
 
-    monkeypatch.setattr(encoding, "load_encoder", encoder)
+    monkeypatch.setattr(encoders, "load_encoder", encoder)
     for _ in range(2):
         arguments = ("reviews.csv", "--label", "kind", "--text", "review", "--backbone", "hf:sentences")
         assert suspects(run(*arguments, "--json", "--no-page", "--top", "8")) == wrong

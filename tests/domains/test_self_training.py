@@ -17,7 +17,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from hardsight import models, owners
+from hardsight import models, records
 from hardsight.claims import claim
 from hardsight.cleaning import find_label_issues
 from hardsight.datasets.augment import Augmentation
@@ -286,7 +286,7 @@ def test_a_full_disk_is_told_and_the_run_goes_on_from_there(
     assert (about["status"], about["retry"]) == ("failed", True)
     assert about["error"] == f"[Errno 28] No space left on device: '{folder}'"
     monkeypatch.setattr(RunRecord, "write_epochs", write)
-    killed = owners.tag().rpartition("-")[0] + "-1"
+    killed = records.tag().rpartition("-")[0] + "-1"
     (folder / f".rounds.draft-{killed}-0123abcd.parquet").touch()
     (folder / ".rounds-of-mine.parquet").touch()
     again = plan.fit(small(9), *domains[:2], folder=folder)

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from hardsight import owners
+from hardsight import records
 from hardsight.dynamics import Recorder
 from hardsight.dynamics.detector import confidence_curves
 from hardsight.dynamics.history import History
@@ -60,7 +60,7 @@ def test_an_interrupted_run_goes_on_from_its_history(run, tmp_path):
     whole = go_on(run, Recorder(23), range(12))
     recorder = go_on(run, Recorder(23, history=tmp_path), range(7))
     run.feed(recorder, 7, run.shown(7)[:5])  # the eighth epoch never ends
-    killed = owners.tag().rpartition("-")[0] + "-1"
+    killed = records.tag().rpartition("-")[0] + "-1"
     (tmp_path / f".epoch-00007.draft-{killed}-0123abcd.parquet").write_bytes(b"half a file")
     resumed = Recorder.from_history(tmp_path)
     assert resumed.epoch == 7

@@ -11,7 +11,7 @@ from xml.sax.saxutils import escape
 import pyarrow.fs as pafs
 import pytest
 
-from hardsight.files.shards import MANIFEST_FILE
+from hardsight.files.parquet import MANIFEST_FILE
 from tests.engines.test_shards import SIZES, expected, read, rejected, run, source, write, written
 
 pytestmark = pytest.mark.skipif(not hasattr(pafs, "S3FileSystem"), reason="this pyarrow was built without S3")

@@ -9,9 +9,8 @@ import pytest
 import torch
 from PIL import Image
 
-from hardsight.engines import encoders, encoding
-from hardsight.engines.encoders import load_encoder
-from hardsight.engines.encoding import FEATURES_FILE, features_of_images, features_of_texts
+from hardsight.engines import encoders
+from hardsight.engines.encoders import FEATURES_FILE, features_of_images, features_of_texts, load_encoder
 from hardsight.engines.images import open_images
 
 TEXTS = ["a dog runs", "the cat", "a dog", None, "cat cat runs the dog"]
@@ -96,7 +95,7 @@ def test_a_second_call_reads_the_features_and_other_samples_are_encoded_again(
         calls.append(backbone)
         return load_encoder(backbone, of)
 
-    monkeypatch.setattr(encoding, "load_encoder", counted)
+    monkeypatch.setattr(encoders, "load_encoder", counted)
     images, cache = open_images(photos), tmp_path / "audit"
     first = features_of_images(images, f"hf:{vit}", cache=cache)
     second = features_of_images(images, f"hf:{vit}", cache=cache)

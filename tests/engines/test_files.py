@@ -44,7 +44,7 @@ def test_what_is_written_comes_back_bit_for_bit(ending: str, dtype: torch.dtype,
     path = tmp_path / f"features{ending}"
     write_features(path, FEATURES.to(dtype), WEIGHT.to(dtype))
     read = read_features(path)
-    assert torch.equal(read.features, FEATURES.to(dtype))
+    assert torch.equal(torch.cat(list(read.pieces())), FEATURES.to(dtype))
     assert torch.equal(read.weight, WEIGHT.to(dtype))
     assert (read.bias, read.labels, read.ids) == (None, None, None)
 
@@ -186,7 +186,7 @@ def test_bfloat16_survives_every_format(ending: str, tmp_path: Path) -> None:
     features, weight = torch.randn(4, 3).bfloat16(), torch.randn(2, 3).bfloat16()
     write_features(tmp_path / f"f{ending}", features, weight)
     read = read_features(tmp_path / f"f{ending}")
-    assert torch.equal(read.features.float(), features.float())
+    assert torch.equal(torch.cat(list(read.pieces())).float(), features.float())
     assert torch.equal(read.weight.float(), weight.float())
 
 
@@ -251,7 +251,7 @@ def test_ids_as_bytes_are_text(tmp_path: Path) -> None:
 def test_long_doubles_are_read_and_what_is_no_number_is_refused_by_name(tmp_path: Path) -> None:
     arrays = {"features": FEATURES.numpy().astype("longdouble"), "weight": WEIGHT.numpy()}
     np.savez(tmp_path / "f.npz", **arrays)
-    assert torch.equal(read_features(tmp_path / "f.npz").features, FEATURES.double())
+    assert torch.equal(torch.cat(list(read_features(tmp_path / "f.npz").pieces())), FEATURES.double())
     for name, dtype in (("labels", "datetime64[s]"), ("ids", "datetime64[ns]"), ("features", "timedelta64[s]")):
         np.savez(tmp_path / "f.npz", **(arrays | {name: np.zeros(9, dtype)}))
         with pytest.raises(TypeError, match=rf"{name} of .*f.npz must be numbers.*; it holds {re.escape(dtype)}"):
@@ -316,7 +316,7 @@ def test_features_in_parquet_are_never_held_twice(kind: pa.DataType, tmp_path: P
     code = (
         "import pyarrow, sys; from hardsight.engines.files import read_features\n"
         "read = read_features(*sys.argv[1:])\n"
-        "print(read.features.numpy().sum(dtype=float), pyarrow.default_memory_pool().max_memory())"
+        "print(sum(one.numpy().sum(dtype=float) for one in read.pieces()), pyarrow.default_memory_pool().max_memory())"
     )
     command = [sys.executable, "-c", code, str(tmp_path / "f.parquet"), str(tmp_path / "head.npz")]
     total, most = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()

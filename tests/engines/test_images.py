@@ -162,12 +162,12 @@ def test_nothing_that_decodes(photos: Path) -> None:
 
 
 def test_images_of_different_sizes_need_a_size(photos: Path) -> None:
-    with pytest.raises(ValueError, match=r"size must be given \(--size\), because the images differ"):
+    with pytest.raises(ValueError, match=r"size must be given \(--size\), as the images differ"):
         score_images(loaded(), open_images(photos), ("avh",), preprocessing=Preprocessing())
 
 
 def test_images_of_different_sizes_are_one_sentence_from_other_threads_too(photos: Path) -> None:
-    with pytest.raises(ValueError, match=r"^size must be given \(--size\), because the images differ: .*\)$"):
+    with pytest.raises(ValueError, match=r"^size must be given \(--size\), as the images differ: .*\)$"):
         score_images(loaded(), open_images(photos), ("avh",), preprocessing=Preprocessing(), workers=1)
 
 

@@ -64,11 +64,11 @@ def test_own_factory_from_the_working_directory(tmp_path: Path, monkeypatch: pyt
         (8, 8), 8, "bilinear", (0.1,) * 3, (0.2,) * 3
     )
     assert load_model("my_networks:named").class_names == ("a", "b")
-    with pytest.raises(TypeError, match=r"must return a torch\.nn\.Module; it returned int"):
+    with pytest.raises(TypeError, match=r"must make a torch\.nn\.Module; it returned int"):
         load_model("my_networks:number")
-    with pytest.raises(ValueError, match="it has no 'missing' to call"):
+    with pytest.raises(ValueError, match="it has no 'missing'"):
         load_model("my_networks:missing")
-    with pytest.raises(ValueError, match="module 'my_networks'; it has no 'gray' to call, did you mean 'grey'"):
+    with pytest.raises(ValueError, match=r"my_networks.*; it has no 'gray', did you mean 'grey'"):
         load_model("my_networks:gray")
     assert isinstance(load_model("my_networks:lazy").model, nn.Linear)
     assert isinstance(load_model("my_networks:built").model, nn.Linear)

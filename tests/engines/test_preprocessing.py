@@ -163,10 +163,10 @@ def test_huggingface_without_normalisation(tmp_path: Path) -> None:
         ("[]", "must hold a JSON object"),
         ('{"rescale_factor": 1.0}', "must scale pixels by 1/255"),
         ('{"do_rescale": false}', "must scale pixels by 1/255; it says 1"),
-        ('{"do_flip_channel_order": true}', "it says do_flip_channel_order, which is not known here"),
+        ('{"do_flip_channel_order": true}', "it says do_flip_channel_order, not known here"),
         ('{"size": 224, "do_center_crop": true, "crop_size": 256}', "crop_size .* must not exceed size"),
         ('{"do_resize": false, "do_center_crop": true, "crop_size": 256}', "must resize before it crops"),
-        ('{"size": "big"}', "must be a number, shortest_edge or height and width"),
+        ('{"size": "big"}', "must be a number, shortest_edge or height, width"),
     ],
 )
 def test_bad_huggingface_files(text: str, sentence: str, tmp_path: Path) -> None:

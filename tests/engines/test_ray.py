@@ -97,7 +97,5 @@ def test_passes_over_shards_by_tasks(cluster: Any, expected: Path) -> None:
 
 def test_a_cluster_that_does_not_answer(source: Path, tmp_path: Path) -> None:
     ray.shutdown()
-    rejected(
-        "address must be that of a Ray cluster; 127.0.0.1:9 does", source, tmp_path, engine="ray", address="127.0.0.1:9"
-    )
+    rejected("address must be a Ray cluster's; 127.0.0.1:9 does", source, tmp_path, engine="ray", address="127.0.0.1:9")
     rejected("address must be HOST:PORT", source, tmp_path, engine="ray", address="nonsense")

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 import torch
 
-from hardsight.engines.scorer import Scorer
+from hardsight.engines.ray import Scorer
 from hardsight.hardness import score
 from hardsight.hardness.scoring import block_rows
 

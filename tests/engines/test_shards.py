@@ -18,9 +18,9 @@ from safetensors.torch import save_file
 
 from hardsight.claims import claim
 from hardsight.engines import shards as engine
-from hardsight.engines.shard_jobs import plan
+from hardsight.engines.shard_jobs import claim_of, plan
 from hardsight.engines.shards import Scored, score_shards
-from hardsight.files.shards import MANIFEST_FILE
+from hardsight.files.parquet import MANIFEST_FILE
 from hardsight.hardness import score
 from hardsight.records import read_json
 
@@ -260,7 +260,7 @@ def test_a_shard_that_changes_while_it_is_scored(grows: bool, tmp_path: Path, mo
         pq.write_table(pa.concat_tables([table(1), table(1)]), path)
     else:
         path.unlink()
-    monkeypatch.setattr(engine, "plan", lambda *_, **__: job)
+    monkeypatch.setattr(engine.shard_jobs, "plan", lambda *_, **__: job)
     rejected(
         "shard part-1.parquet .*" + ("has changed meanwhile" if grows else "no longer there"), "", tmp_path / "out"
     )
@@ -291,7 +291,7 @@ def test_what_another_process_has_is_left_to_it_and_what_a_dead_one_had_is_taken
         "import sys, time\nfrom pathlib import Path\nfrom hardsight.claims import claim\n"
         "with claim(Path(sys.argv[1])) as mine:\n    print(mine, flush=True)\n    time.sleep(600)"
     )
-    place = str(engine.claim_of(job, job.shards[0]))
+    place = str(claim_of(job, job.shards[0]))
     with subprocess.Popen([sys.executable, "-c", code, place], stdout=subprocess.PIPE, text=True) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == "True\n"
@@ -350,7 +350,7 @@ def helpers_of(owner: int) -> list[int]:
 
 def test_a_claim_that_is_left_behind_a_finished_shard_goes(source: Path, tmp_path: Path) -> None:
     job = plan(source, tmp_path / "out", (WEIGHT, BIAS), SCORES)
-    with claim(engine.claim_of(job, job.shards[0])):
+    with claim(claim_of(job, job.shards[0])):
         pass
     (tmp_path / "out" / ".claims" / "left").write_text("?")
     os.utime(tmp_path / "out" / ".claims" / "left", (0, 0))

@@ -18,7 +18,7 @@ from hardsight.engines.statistics import (
     portion_thresholds,
     quantiles,
 )
-from hardsight.files.shards import MANIFEST_FILE
+from hardsight.files.parquet import MANIFEST_FILE
 from hardsight.records import write_json, write_table
 
 CLASSES, SIZES = 5, (700, 3, 1200)
@@ -109,7 +109,7 @@ def test_bad_folders_and_columns(columns: dict[str, np.ndarray], missing: np.nda
     with pytest.raises(ValueError, match=r"shares must lie in \[0, 1\]"):
         quantiles(shards, "margin", (1.5,))
     (tmp_path / "1.parquet").unlink()
-    with pytest.raises(ValueError, match=r"1 are missing, first 1.parquet"):
+    with pytest.raises(ValueError, match=r"1 are missing, as 1.parquet"):
         open_score_shards(tmp_path)
     write_json(tmp_path / MANIFEST_FILE, {"kind": "score shards", "shards": [{"output": "../../x"}]})
     with pytest.raises(ValueError, match="outside"):

@@ -6,7 +6,7 @@ import pytest
 
 from hardsight import cleaning
 from hardsight.files import RefusedError
-from hardsight.files.csv_tables import read_csv
+from hardsight.files.plain import read_csv
 
 
 @pytest.mark.parametrize("separator", [",", ";", "\t"])

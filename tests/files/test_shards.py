@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from hardsight.files.shards import open_table, table_files
+from hardsight.files.parquet import open_table, table_files
 
 WHOLE = pa.table({"id": np.arange(10), "loss": np.arange(10) / 3, "list": [[1.0, float(at)] for at in range(10)]})
 

@@ -285,7 +285,7 @@ def test_pieces_give_the_scores_of_the_whole(tmp_path: Path, monkeypatch: pytest
         assert pieces.select(["id", "label", "predicted"]).equals(whole.select(["id", "label", "predicted"]))
         for score in whole.column_names[3:]:
             np.testing.assert_allclose(pieces.column(score), whole.column(score), rtol=1e-5, atol=1e-6)
-        assert torch.equal(read_features(tmp_path / f"{name}.npz").features, torch.from_numpy(values))
+        assert torch.equal(torch.cat(list(read_features(tmp_path / f"{name}.npz").pieces())), torch.from_numpy(values))
 
 
 def test_a_row_that_is_not_finite_is_named_by_its_place_in_the_file(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hardsight import owners, records
+from hardsight import records
 
 WRITER = """
 import sys, time
@@ -56,7 +56,7 @@ def test_a_draft_of_another_machine_goes_when_nobody_has_touched_it_for_long(
     age: float, stays: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as elsewhere:
-        elsewhere.setattr(owners.socket, "gethostname", lambda: "elsewhere")
+        elsewhere.setattr(records.socket, "gethostname", lambda: "elsewhere")
         draft = records.draft_path(tmp_path / "run.json")
     draft.write_text("half")
     os.utime(draft, (time.time() - age,) * 2)
@@ -73,10 +73,10 @@ def test_files_of_others_are_never_taken_for_drafts(tmp_path: Path) -> None:
 
 
 def test_a_process_is_told_from_one_that_has_its_number_now() -> None:
-    host, pid, started = owners.tag().split("-")
-    assert owners.lives(f"{host}-{pid}-{started}") is True
-    assert owners.lives(f"{host}-{pid}-earlier") is False
-    assert owners.lives(f"elsewhere-{pid}-{started}") is None
+    host, pid, started = records.tag().split("-")
+    assert records.lives(f"{host}-{pid}-{started}") is True
+    assert records.lives(f"{host}-{pid}-earlier") is False
+    assert records.lives(f"elsewhere-{pid}-{started}") is None
     ended = subprocess.Popen([sys.executable, "-c", "pass"])
     ended.wait()
-    assert [owners.lives(f"{host}-{gone}-{started}") for gone in (ended.pid, 0, 2**70)] == [False] * 3
+    assert [records.lives(f"{host}-{gone}-{started}") for gone in (ended.pid, 0, 2**70)] == [False] * 3

@@ -15,7 +15,7 @@ from PIL import Image
 from safetensors.torch import load_file
 from typer.testing import CliRunner
 
-from hardsight import claims, datasets, models, owners, training
+from hardsight import claims, datasets, models, records, training
 from hardsight.cli.printing import print_table
 from hardsight.cli.train import runs, train
 from hardsight.datasets import CIFAR100_HIERARCHY, ArrayDataset
@@ -189,7 +189,7 @@ def test_a_folder_in_which_another_trains_is_refused(config_file, command, tmp_p
         answer = command("train", config_file, "--set", f"folder={folder}", "--quiet")
     assert answer.exit_code == 2
     assert f"another process is training in {folder}" in answer.stderr
-    (folder / ".training").write_text(owners.tag().rpartition("-")[0] + "-earlier")
+    (folder / ".training").write_text(records.tag().rpartition("-")[0] + "-earlier")
     assert command("train", config_file, "--set", f"folder={folder}", "--set", "epochs=1", "--quiet").exit_code == 0
     assert not (folder / ".training").exists()
 

@@ -15,7 +15,7 @@ import torch
 from accelerate import Accelerator
 from torch.utils.data import DataLoader, TensorDataset
 
-from hardsight import claims, owners, training
+from hardsight import claims, records, training
 from hardsight.dynamics import Recorder
 from hardsight.losses.metric import CenterLoss
 from hardsight.training import checkpoints
@@ -272,7 +272,7 @@ def test_only_what_a_run_wrote_is_ever_removed(problem, small, tmp_path):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("theirs")
     # Of a process that had this one's number before.
-    killed = owners.tag().rpartition("-")[0] + "-1"
+    killed = records.tag().rpartition("-")[0] + "-1"
     crumbs = (
         *(f".{name}.draft-{killed}-0123abcd{ending}" for name, ending in (("run", ".json"), ("rounds", ".parquet"))),
         f"checkpoint/.best.draft-{killed}-0123abcd.safetensors",

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from hardsight import claims, owners, records, training
+from hardsight import claims, records, training
 from hardsight.training import sweeps
 from hardsight.training.sweeps import Run, grid, missing, run_sweep
 
@@ -111,7 +111,7 @@ def test_what_a_killed_owner_left_is_said_and_its_claims_go(tmp_path):
     cells, said = grid(seed=[0, 1, 2]), []
     for cell, status in zip(cells, ("running", "finished", "interrupted"), strict=True):
         records.write_json(tmp_path / cell.name / "run.json", {"status": status})
-    dead = owners.tag().rpartition("-")[0] + "-earlier"
+    dead = records.tag().rpartition("-")[0] + "-earlier"
     # Killed after its work was done, an owner left both of its claims.
     left = [tmp_path / ".claims" / f"{cells[1].name}.json", tmp_path / cells[1].name / ".training"]
     for path in left:
@@ -136,10 +136,10 @@ def test_a_claim_belongs_to_one(tmp_path):
 def test_claims_of_the_dead_are_taken_over(tmp_path):
     ended = subprocess.Popen([sys.executable, "-c", "pass"])
     ended.wait()
-    host, pid, started = owners.tag().split("-")
+    host, pid, started = records.tag().split("-")
     cases = {
         "dead here": (f"{host}-{ended.pid}-{started}", 0, True),
-        "alive here, silent": (owners.tag(), 10_000, False),
+        "alive here, silent": (records.tag(), 10_000, False),
         "number given to another": (f"{host}-{pid}-earlier", 0, True),
         "alive elsewhere": ("elsewhere-1-1", 0, False),
         "silent elsewhere": ("elsewhere-1-1", 10_000, True),

@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 from hardsight.alignment.correlation import Column
 from hardsight.alignment.inputs import FEWEST_PAIRS, check_usable
 from hardsight.files import parse_json
-from hardsight.files.csv_tables import read_csv
 from hardsight.files.parquet import read_table, text_metadata
+from hardsight.files.plain import read_csv
 
 # Columns of a table of scores that are facts about a sample, never scores of it.
 _FACTS = frozenset({"label", "predicted", "expected", "clean_label", "split", "rank"})

@@ -24,7 +24,7 @@ from hardsight.cleaning.samples import Labelled, Samples
 from hardsight.cleaning.sharded import find_issues_of_shards
 from hardsight.cleaning.sources import Options, open_source
 from hardsight.engines.images import thumbnails
-from hardsight.files.shards import is_sharded
+from hardsight.files.parquet import is_sharded
 from hardsight.hardness import SCORES
 from hardsight.heads import fit_head, record_head
 from hardsight.heads.fitting import check_no_class_alone

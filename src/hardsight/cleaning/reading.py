@@ -11,7 +11,7 @@ from hardsight.cleaning.columns import FACTS, is_number
 from hardsight.cleaning.samples import Samples, distinct
 from hardsight.files import parse_json
 from hardsight.files.arrays import npy_array, npz_arrays, tensor_arrays
-from hardsight.files.csv_tables import read_csv
+from hardsight.files.plain import read_csv
 from hardsight.records import read_json, read_table, record_files, require_column
 
 # Files that hold several arrays by name.

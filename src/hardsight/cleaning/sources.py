@@ -24,7 +24,7 @@ from hardsight.cleaning.samples import (
 from hardsight.datasets import registry
 from hardsight.datasets.interface import ArrayDataset, FileDataset
 from hardsight.engines.images import SPLITS, Images, open_images, splits_below
-from hardsight.files.shards import is_sharded
+from hardsight.files.parquet import is_sharded
 from hardsight.names import check_name, nearest_names
 from hardsight.records import record_files, require_column
 
@@ -230,7 +230,7 @@ def _labelled_by(table: pa.Table, label: str) -> pa.Table:
 
 def _encoded(table: pa.Table, options: Options) -> tuple[Any, str]:
     """Features of a column of texts by the backbone, and its name."""
-    from hardsight.engines.encoding import features_of_texts
+    from hardsight.engines.encoders import features_of_texts
 
     text = options.text or "text"
     if text not in table.column_names:
@@ -260,7 +260,7 @@ def _of_images(images: Images, options: Options, root: Path | None) -> Samples:
     unusable: dict[Any, str] = {one.id: one.reason for one in images.skipped}
     features, wanted = options.features, options.judged
     if wanted and options.backbone is not None:
-        from hardsight.engines.encoding import features_of_images
+        from hardsight.engines.encoders import features_of_images
 
         features, more = features_of_images(images, options.backbone, size=options.size, **options.encoding)
         unusable |= more

@@ -293,7 +293,7 @@ def _listed(folder: Path) -> tuple[list[str], list[int], tuple[str, ...]]:
 
 
 def _kaggle(path: Path) -> tuple[list[str], list[int], tuple[str, ...]]:
-    from hardsight.files.csv_tables import read_csv
+    from hardsight.files.plain import read_csv
 
     with reading(path, "a CSV of ImageId and PredictionString, a wnid first in it"):
         rows = [(row["ImageId"], row["PredictionString"].split()[0]) for row in read_csv(path).to_pylist()]
@@ -312,7 +312,7 @@ def _share(table: Mapping[str, Mapping[str, float]], path: str, class_name: str)
 
 
 def _csv_rows(path: Path) -> Iterator[tuple[str, str, Any]]:
-    from hardsight.files.csv_tables import read_csv
+    from hardsight.files.plain import read_csv
 
     table = read_csv(path, column_types=dict.fromkeys((*_IMAGES, "wnid"), "string"))
     header = table.column_names

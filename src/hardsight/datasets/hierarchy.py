@@ -102,7 +102,7 @@ def read_groups(path: Path | str) -> dict[str, list[str]]:
 
 
 def _csv_pairs(path: Path) -> Iterator[tuple[str, str]]:
-    from hardsight.files.csv_tables import read_csv
+    from hardsight.files.plain import read_csv
 
     table = read_csv(path, column_types=dict.fromkeys(("fine", "coarse"), "string"))
     if not {"fine", "coarse"} <= set(table.column_names):

@@ -20,7 +20,7 @@ from torch.utils.data import Dataset
 from hardsight.datasets.formats import Fit, Size, decode, in_order
 from hardsight.files import LARGEST_IMAGE, check_unpacked, read_bytes
 from hardsight.files.inside import follow
-from hardsight.files.memory import ALWAYS
+from hardsight.files.plain import ALWAYS
 from hardsight.names import check_name, unknown_name
 
 # Images that are decoded ahead while loading, and the most pixels that one of them may have: 16 MiB each.

@@ -16,7 +16,7 @@ Singular names, `label` and `id`, are read too. Nothing is unpickled.
 
 import base64
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,40 +52,24 @@ _A_SAMPLE = 128
 
 
 @dataclass(frozen=True)
-class StoredFeatures:
-    """Features that lie in a file: their shape and type, and a walk over some rows after others."""
+class FeatureFile:
+    """What a file holds; None where it does not hold it. The features stay where they are until they are asked for.
+
+    `stored` gives them as the file has them, so many rows after others.
+    """
 
     shape: tuple[int, ...]
     dtype: torch.dtype
-    pieces: Callable[[int], Iterator[Tensor]]
-
-
-@dataclass(frozen=True)
-class FeatureFile:
-    """What a file holds; None where it does not hold it. The features stay where they are until they are asked for."""
-
-    stored: StoredFeatures
+    stored: Callable[[int], Iterator[Tensor]]
     weight: Tensor
     bias: Tensor | None = None
     labels: Tensor | None = None
     ids: pa.Array | None = None
 
-    @property
-    def features(self) -> Tensor:
-        """All features, where memory holds them; in the finest precision that the head and they have."""
-        matrix, filled = None, 0
-        for piece in self.pieces():
-            if matrix is None:
-                check_unpacked("features", self.stored.shape[0] * piece[0].nbytes)
-                matrix = piece.new_empty(self.stored.shape)
-            matrix[filled : filled + len(piece)] = piece
-            filled += len(piece)
-        return torch.empty(self.stored.shape, dtype=self.stored.dtype) if matrix is None else matrix
-
     def pieces(self) -> Iterator[Tensor]:
-        """Some rows of the features after others, as their head multiplies them."""
-        rows = max(1, _PIECE // max(1, *self.stored.shape[1:], 1))
-        for piece in self.stored.pieces(rows):
+        """Some rows of the features after others, in the finest precision that the head and they have."""
+        rows = max(1, _PIECE // max(1, *self.shape[1:], 1))
+        for piece in self.stored(rows):
             yield piece.to(self.weight.dtype) if piece.is_floating_point() else piece
 
 
@@ -96,9 +80,9 @@ def score_file(path: Path | str, scores: Sequence[str] = DEFAULT_SCORES, *, head
     """
     chosen = choose_scores(scores)
     read = read_features(path, head)
-    check_layout(torch.empty(read.stored.shape, dtype=read.stored.dtype, device="meta"), read.weight, read.bias)
+    check_layout(torch.empty(read.shape, dtype=read.dtype, device="meta"), read.weight, read.bias)
     check_head(read.weight, read.bias)
-    samples = read.stored.shape[0]
+    samples = read.shape[0]
     check_unpacked(path, samples * _A_SAMPLE, Path(path).stat().st_size)
     if read.labels is not None:
         check_labels(read.labels, samples, len(read.weight))
@@ -126,19 +110,20 @@ def read_features(path: Path | str, head: Path | str | None = None) -> FeatureFi
             hint = "; logits alone have no angles: hardsight.hardness scores them, and hardsight audit takes the table"
         elif "probabilities" in arrays:
             hint = "; probabilities alone have no angles: hardsight audit takes them as a column of lists"
-        holds = ", ".join(name[:100] for name in arrays) or "nothing"
-        raise ValueError(f"{path} must hold {' and '.join(missing)}; it holds {holds}{hint}")
-    stored = arrays["features"]
-    if not isinstance(stored, StoredFeatures):
-        stored = _stored(stored)
+        raise ValueError(f"{path} must hold {' and '.join(missing)}; it holds {_names(arrays)}{hint}")
+    features = arrays["features"]
+    if isinstance(features, StoredArray):
+        _check_numbers(features)
+        features = (features.shape, features.torch_dtype, features.tensors)
+    shape, dtype, stored = features
     weight, bias, labels = (_in_memory(arrays.get(name)) for name in ("weight", "bias", "labels"))
-    ids = _ids(arrays.get("ids"), path, stored.shape[0] if stored.shape else 0)
-    given = [stored.dtype, *(each.dtype for each in (weight, bias) if each is not None)]
-    if weight is not None and all(one.is_floating_point for one in given):
+    ids = _ids(arrays.get("ids"), path, shape[0] if shape else 0)
+    given = [dtype, *(each.dtype for each in (weight, bias) if each is not None)]
+    if all(one.is_floating_point for one in given):
         # The finest of their precisions: features saved as float64 and a float32 head multiply otherwise not.
         common = functools.reduce(torch.promote_types, given)
         weight, bias = weight.to(common), None if bias is None else bias.to(common)
-    return FeatureFile(stored, weight, bias, labels, ids)
+    return FeatureFile(shape, dtype, stored, weight, bias, labels, ids)
 
 
 def read_head(path: Path | str) -> tuple[Tensor, Tensor | None]:
@@ -146,30 +131,24 @@ def read_head(path: Path | str) -> tuple[Tensor, Tensor | None]:
     arrays = _read(Path(path))
     weight, bias = (_in_memory(arrays.get(name)) for name in ("weight", "bias"))
     if weight is None:
-        holds = ", ".join(name[:100] for name in arrays) or "nothing"
-        raise ValueError(f"head must be a file that holds weight, and bias where there is one; {path} holds {holds}")
+        raise ValueError(f"head must be a file that holds weight, and bias if any; {path} holds {_names(arrays)}")
     check_head(weight, bias)
     return weight, bias
 
 
-def _stored(array: StoredArray) -> StoredFeatures:
-    _refuse_text(array)
-    return StoredFeatures(
-        array.shape,
-        array.torch_dtype,
-        lambda rows: (array.tensor_of(piece) for piece in array.pieces(rows)),
-    )
+def _names(arrays: Iterable[str]) -> str:
+    return ", ".join(name[:100] for name in arrays) or "nothing"
 
 
 def _in_memory(array: Any) -> Any:
     """A stored array as a tensor; what is one already, or is not there, as it is."""
     if not isinstance(array, StoredArray):
         return array
-    _refuse_text(array)
+    _check_numbers(array)
     return array.tensor_of(array.read())
 
 
-def _refuse_text(array: StoredArray) -> None:
+def _check_numbers(array: StoredArray) -> None:
     if array.dtype.kind not in "iufbc":
         held = "text" if array.dtype.kind in "US" else array.dtype
         raise TypeError(f"{array.name} must be numbers; it holds {held}")
@@ -187,9 +166,8 @@ def _ids(array: Any, path: Path, samples: int) -> pa.Array | None:
     if array.dtype.kind not in "iufUS":
         raise TypeError(f"{array.name} must be numbers or text; it holds {array.dtype}")
     values = array.read()
-    if array.dtype.kind == "f":
-        return id_column(values.astype(np.float64))
-    column = id_column(values.astype(values.dtype.newbyteorder("="), copy=False))
+    values = values.astype(np.float64 if array.dtype.kind == "f" else values.dtype.newbyteorder("="), copy=False)
+    column = id_column(values)
     try:
         return column.cast(pa.string()) if array.dtype.kind == "S" else column
     except pa.ArrowInvalid:
@@ -220,31 +198,24 @@ def write_features(
     if path.suffix == ".safetensors" and numbers is not None and not all(isinstance(one, int) for one in numbers):
         raise TypeError("ids must be whole numbers in a safetensors file; text goes into .npz or .parquet")
     # By way of Arrow: of 64-bit hashes, some of them small, NumPy would make floats.
-    own = {} if numbers is None else {"ids": _as_array(numbers)}
+    column = None if numbers is None else id_column(numbers)
+    if column is not None and path.suffix != ".parquet":
+        arrays = {"ids": np.array(column.to_numpy() if pa.types.is_integer(column.type) else list(numbers or ()))}
+    else:
+        arrays = {}
     with atomic_path(path) as temporary:
         if path.suffix == ".npz":
-            np.savez(temporary, **{name: value.numpy() for name, value in tensors.items()}, **own)  # type: ignore[arg-type]
+            np.savez(temporary, **{name: value.numpy() for name, value in tensors.items()}, **arrays)  # type: ignore[arg-type]
         elif path.suffix == ".safetensors":
-            save_file(tensors | {name: torch.as_tensor(values) for name, values in own.items()}, temporary)
+            save_file(tensors | {name: torch.as_tensor(values) for name, values in arrays.items()}, temporary)
         else:
-            pq.write_table(_as_table(tensors, numbers), temporary)
-
-
-def _as_array(ids: Sequence[Any]) -> np.ndarray:
-    column = id_column(ids)
-    return np.array(column.to_numpy() if pa.types.is_integer(column.type) else list(ids))
-
-
-def _as_table(tensors: dict[str, Tensor], ids: Sequence[Any] | None) -> pa.Table:
-    features = tensors["features"]
-    values = pa.array(features.numpy().reshape(-1))
-    columns = {"features": pa.FixedSizeListArray.from_arrays(values, features.shape[1])}
-    if "labels" in tensors:
-        columns["labels"] = pa.array(tensors["labels"].numpy())
-    if ids is not None:
-        columns["ids"] = id_column(ids)
-    head = save({name: tensors[name] for name in ("weight", "bias") if name in tensors})
-    return pa.table(columns).replace_schema_metadata({HEAD_KEY: base64.b64encode(head)})
+            flat = pa.array(tensors["features"].numpy().reshape(-1))
+            columns = {"features": pa.FixedSizeListArray.from_arrays(flat, features.shape[1])}
+            columns |= {"labels": pa.array(tensors["labels"].numpy())} if "labels" in tensors else {}
+            columns |= {} if column is None else {"ids": column}
+            own = save({name: tensors[name] for name in ("weight", "bias") if name in tensors})
+            table = pa.table(columns).replace_schema_metadata({HEAD_KEY: base64.b64encode(own)})
+            pq.write_table(table, temporary)
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -269,9 +240,8 @@ def _read(path: Path) -> dict[str, Any]:
 def _known(path: Path) -> Path:
     if path.suffix not in ENDINGS:
         hint = "; np.savez('features.npz', features=..., weight=..., labels=...) puts arrays together"
-        raise ValueError(
-            f"the file must end in {', '.join(ENDINGS)}; got {path.name!r}{hint if path.suffix == '.npy' else ''}"
-        )
+        also = hint if path.suffix == ".npy" else ""
+        raise ValueError(f"the file must end in {', '.join(ENDINGS)}; got {path.name!r}{also}")
     return path
 
 
@@ -280,50 +250,39 @@ def _read_parquet(path: Path) -> dict[str, Any]:
         schema, rows = file.schema, file.rows
         wanted = [name for name in schema.names if _SINGULAR.get(name, name) in ("features", "labels", "ids")]
         table = file.read([name for name in wanted if name != "features"])
-        # What is not read is named all the same, so that a refusal can say what the file holds; a column is never the
-        # head.
-        arrays: dict[str, Any] = {name: None for name in schema.names if name not in (*wanted, "weight", "bias")}
-        if "features" in wanted:
-            arrays["features"] = _listed(file, path, rows)
+    # What is not read is named all the same, so that an error can say what the file holds; a column is never the head.
+    arrays: dict[str, Any] = {name: None for name in schema.names if name not in (*wanted, "weight", "bias")}
+    if "features" in wanted:
+        arrays["features"] = _listed(path, schema.field("features"), rows)
     for name in table.column_names:
-        column = table.column(name).combine_chunks()
-        filled(column, name, path)
-        numbers = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
+        column = filled(table.column(name).combine_chunks(), name, path)
         if _SINGULAR.get(name, name) == "ids":
             arrays[name] = column
-        elif numbers:
+        elif pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
             arrays[name] = tensor_of(column.to_numpy())
         else:
             raise TypeError(f"{name} of {path} must be numbers; it holds {column.type}")
-    return arrays | _head_of(schema, path)
+    written = (schema.metadata or {}).get(HEAD_KEY)
+    if written is None:
+        return arrays
+    try:
+        return arrays | tensor_arrays(path, base64.b64decode(written, validate=True))
+    except ValueError as error:
+        raise ValueError(f"{path} must hold its head as base64 of safetensors in 'hardsight.head': {error}") from None
 
 
-def _listed(file: Parquet, path: Path, rows: int) -> StoredFeatures:
-    """The column of lists as a matrix; every list has the length of the first."""
-    field = file.schema.field("features")
+def _listed(path: Path, field: pa.Field, rows: int) -> tuple[tuple[int, int], torch.dtype, Any]:
+    """The column of lists as a matrix: its shape, its type and its rows; every list has the length of the first."""
     check_lists(field, path)
     if rows == 0:
         raise ValueError(f"{path} must hold at least one sample; it holds none")
-    first = next(_matrices(path, field, None), None)
+
+    def matrices(length: int | None) -> Iterator[Tensor]:
+        with Parquet(path) as file:
+            for batch in file.batches(["features"]):
+                yield matrix_of(batch.column(0), field, path, length)
+
+    first = next(matrices(None), None)
     if first is None or not first.shape[1]:
         raise ValueError(f"column 'features' of {path} must have at least one number per sample; it has none")
-    return StoredFeatures((rows, first.shape[1]), first.dtype, lambda _: _matrices(path, field, first.shape[1]))
-
-
-def _matrices(path: Path, field: pa.Field, length: int | None) -> Iterator[Tensor]:
-    """Some rows of the features after others."""
-    with Parquet(path) as file:
-        for batch in file.batches(["features"]):
-            yield matrix_of(batch.column(0), field, path, length)
-
-
-def _head_of(schema: pa.Schema, path: Path) -> dict[str, StoredArray]:
-    written = (schema.metadata or {}).get(HEAD_KEY)
-    if written is None:
-        return {}
-    try:
-        return dict(tensor_arrays(path, base64.b64decode(written, validate=True)))
-    except ValueError as error:
-        raise ValueError(
-            f"{path} must hold its head as base64 of safetensors in {HEAD_KEY.decode()!r}: {error}"
-        ) from None
+    return (rows, first.shape[1]), first.dtype, lambda _: matrices(first.shape[1])

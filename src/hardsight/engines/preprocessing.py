@@ -13,9 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hardsight import records
 from hardsight.names import check_name
-from hardsight.records import read_run
+from hardsight.records import read_json, read_run
 
 INTERPOLATIONS = ("nearest", "bilinear", "bicubic", "lanczos", "box", "hamming")
 # ImageNet's, which most published classifiers of photographs were trained with.
@@ -105,7 +104,7 @@ def from_huggingface(folder: Path) -> Preprocessing:
     """What `preprocessor_config.json` says: sizes, resample, image_mean, image_std; rejects what it cannot follow."""
     path = folder / "preprocessor_config.json"
     try:
-        said = records.read_json(path)
+        said = read_json(path)
     except FileNotFoundError:
         raise FileNotFoundError(f"{path} is not there: save the image processor beside the model") from None
     if not isinstance(said, dict):
@@ -114,9 +113,7 @@ def from_huggingface(folder: Path) -> Preprocessing:
         raise ValueError(f"{path} must scale pixels by 1/255; it says {said.get('rescale_factor', 1)!r}")
     for key in ("do_flip_channel_order", "rescale_offset"):
         if said.get(key):
-            raise ValueError(
-                f"{path} must want RGB in [0, 1] before mean and std; it says {key}, which is not known here"
-            )
+            raise ValueError(f"{path} must want RGB in [0, 1] before mean and std; it says {key}, not known here")
     normalised = said.get("do_normalize", True)
     mean = tuple(said.get("image_mean", (0.5,) * 3)) if normalised else (0.0,) * 3
     std = tuple(said.get("image_std", (0.5,) * 3)) if normalised else (1.0,) * 3
@@ -130,7 +127,8 @@ def from_huggingface(folder: Path) -> Preprocessing:
 
 def from_torchvision(transforms: Any) -> Preprocessing:
     """What the `transforms()` of torchvision's weights say: resize_size, crop_size, interpolation, mean, std."""
-    crop, resize = (_first(getattr(transforms, name, None)) for name in ("crop_size", "resize_size"))
+    sides = (getattr(transforms, name, None) for name in ("crop_size", "resize_size"))
+    crop, resize = (int(one[0]) if isinstance(one, Sequence) else one for one in sides)
     interpolation = str(getattr(getattr(transforms, "interpolation", None), "value", "bilinear"))
     size = crop or resize or 224
     return Preprocessing((size, size), resize or size, interpolation, tuple(transforms.mean), tuple(transforms.std))
@@ -168,23 +166,16 @@ def _huggingface_size(said: Any) -> tuple[int | None, tuple[int, int] | None]:
     """The shorter side, or height and width: configurations of all ages write it differently."""
     if isinstance(said, int):
         return None, (said, said)
-    if isinstance(said, Mapping) and "shortest_edge" in said:
-        return int(said["shortest_edge"]), None
-    if isinstance(said, Mapping) and {"height", "width"} <= set(said):
-        return None, (int(said["height"]), int(said["width"]))
-    raise ValueError(
-        f"size in preprocessor_config.json must be a number, shortest_edge or height and width; got {said!r}"
-    )
+    given = said if isinstance(said, Mapping) else {}
+    if "shortest_edge" in given:
+        return int(given["shortest_edge"]), None
+    if {"height", "width"} <= set(given):
+        return None, (int(given["height"]), int(given["width"]))
+    raise ValueError(f"size in preprocessor_config.json must be a number, shortest_edge or height, width; got {said!r}")
 
 
 def _pair(size: int | tuple[int, int]) -> tuple[int, int]:
     return (size, size) if isinstance(size, int) else size
-
-
-def _first(value: Any) -> int | None:
-    if value is None:
-        return None
-    return int(value[0]) if isinstance(value, Sequence) else int(value)
 
 
 def _with_channels(image: Tensor, channels: int) -> Tensor:
@@ -225,11 +216,7 @@ def _resized(image: Tensor, wanted: Preprocessing) -> Tensor:
 
 
 def _pillow_resize(
-    image: Tensor,
-    height: int,
-    width: int,
-    interpolation: str,
-    box: tuple[float, float, float, float] | None = None,
+    image: Tensor, height: int, width: int, interpolation: str, box: tuple[float, float, float, float] | None = None
 ) -> Tensor:
     """Pillow's resampling, the one that models are trained with; tensors' own differs where images shrink."""
     from PIL import Image
@@ -310,9 +297,9 @@ class Inputs:
         inside = min(ends) - slack <= self.low and self.high <= max(ends) + slack
         if inside and abs(mean) <= _FARTHEST_MEAN and _SPREADS[0] <= spread <= _SPREADS[1]:
             return None
-        wanted = (",".join(f"{value:.3g}" for value in values) for values in (self.trained.mean, self.trained.std))
+        means, stds = (",".join(f"{value:.3g}" for value in values) for values in (self.trained.mean, self.trained.std))
         return (
             f"the inputs look normalised otherwise than in training: they have mean {mean:.3g} and standard deviation "
             f"{spread:.3g}, from {self.low:.3g} to {self.high:.3g}; in training pixels in [0, 1] were normalised to "
-            "mean 0 and deviation 1 by mean {} and std {}".format(*wanted)
+            f"mean 0 and deviation 1 by mean {means} and std {stds}"
         )

@@ -1,4 +1,4 @@
-"""Shards scored on a Ray cluster; `Scorer` is the class for `map_batches`, there as in Daft and in plain Python.
+"""`Scorer`, the class for `map_batches` of Ray Data, for Daft and for loops of one's own; and shards scored on Ray.
 
 Each actor reads a shard and sends back its scores, a few numbers per sample; the caller writes them, so that machines
 need no common folder for the output. Ray starts a killed actor again, and gives it its shard again.
@@ -8,20 +8,110 @@ import contextlib
 import importlib
 import socket
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import torch
+from torch import Tensor
 
 from hardsight.claims import claim
-from hardsight.engines.scorer import Scorer as Scorer
+from hardsight.engines.files import read_head
+from hardsight.engines.rows import LABELS, first_of, rows_of_table, tensor_of
 from hardsight.engines.shard_files import Shard
-from hardsight.engines.shard_jobs import Job, is_finished
-from hardsight.engines.shards import PAUSE, ahead, at_once, claim_of, rows_of, table_of, write_scores
+from hardsight.engines.shard_jobs import PAUSE, Job, ahead, claim_of, is_finished, rows_of, table_of, write_scores
+from hardsight.engines.streaming import as_float32, score_fields
+from hardsight.hardness.scoring import DEFAULT_SCORES, block_head, choose_scores, score_rows
+from hardsight.validation import check_device, check_head, check_labels, check_matrix
 
 # Seconds that a cluster has to answer.
 _PATIENCE = 10
+
+
+class Scorer:
+    """Called with a batch, it gives the batch without its features, with `predicted` and a column for each score.
+
+    A batch is a pyarrow Table or RecordBatch, or a dictionary of arrays, as `map_batches` of Ray Data, Daft and any
+    loop of one's own have them. `head` is a file of weight and bias, or these tensors. `label` (or `labels`) is the
+    column of classes; without it, or with `labelled=False`, hardness is measured against the predicted class. Samples
+    whose features hold NaN or infinity get null in a Table, and NaN (-1 for `predicted`) in a dictionary. A sample's
+    scores are the same to the bit in batches of any size.
+
+    >>> scorer = Scorer((torch.eye(2), None), ("avh",))
+    >>> scorer({"features": np.eye(2, dtype=np.float32), "label": np.array([0, 1])})["avh"].tolist()
+    [0.0, 0.0]
+    """
+
+    def __init__(
+        self,
+        head: Path | str | tuple[Tensor, Tensor | None],
+        scores: Sequence[str] = DEFAULT_SCORES,
+        *,
+        features: str = "features",
+        labelled: bool = True,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        self.chosen = choose_scores(scores)
+        weight, bias = head if isinstance(head, tuple) else read_head(head)
+        check_head(weight, bias)
+        self.device = check_device(device)
+        self.classes, self.dim = weight.shape
+        self.head = block_head(weight.to(self.device), None if bias is None else bias.to(self.device))
+        self.features, self.labelled = features, labelled
+        self.fields = score_fields(self.chosen, self.classes)
+
+    def score(self, features: Tensor, labels: Tensor | None) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        """`predicted` and each score of every sample, and which samples have them."""
+        if len(features):
+            check_matrix("features", features, "[samples, dim]")
+        if features.shape[1] != self.dim:
+            raise ValueError(f"features must have the dim of the head, {self.dim}; got {features.shape[1]}")
+        if labels is not None:
+            check_labels(labels, len(features), self.classes)
+            labels = labels.to(self.device)
+        columns, usable = score_rows(features.to(self.device), self.head, labels, self.chosen)
+        predicted = columns.pop("predicted").cpu().numpy()
+        numbers = {name: as_float32(values) for name, values in columns.items()}
+        return {"predicted": predicted, **numbers}, usable.cpu().numpy()
+
+    def __call__(self, batch: Any) -> Any:
+        """The batch without its features, with `predicted` and the scores."""
+        if isinstance(batch, Mapping):
+            return self._of_arrays(batch)
+        if not isinstance(batch, pa.Table | pa.RecordBatch):
+            raise TypeError(f"batch must be a pyarrow Table or a dictionary of arrays; got {type(batch).__name__}")
+        table = pa.Table.from_batches([batch]) if isinstance(batch, pa.RecordBatch) else batch
+        rows = rows_of_table(table, "the batch", self.features, labelled=self.labelled)
+        for field, column in zip(self.fields, self.arrays(rows.features, rows.labels), strict=True):
+            table = table.append_column(field, column)
+        return table.drop_columns([self.features])
+
+    def arrays(self, features: Tensor, labels: Tensor | None) -> list[pa.Array]:
+        """The columns of `fields`: null where a sample has no scores."""
+        columns, usable = self.score(features, labels)
+        mask = None if usable.all() else ~usable
+        return [pa.array(columns[field.name], field.type, mask=mask) for field in self.fields]
+
+    def _of_arrays(self, batch: Mapping[str, Any]) -> dict[str, Any]:
+        if self.features not in batch:
+            raise ValueError(f"the batch must have a column {self.features!r}; it has {', '.join(batch) or 'none'}")
+        values = np.asarray(batch[self.features])
+        if values.dtype == object:
+            values = np.stack([np.asarray(one) for one in values]) if len(values) else np.zeros((0, self.dim), "f4")
+        labels = None
+        if self.labelled and (name := first_of(LABELS, list(batch))) is not None:
+            labels = tensor_of(np.asarray(batch[name]))
+        columns, usable = self.score(tensor_of(values), labels)
+        for name, numbers in columns.items():
+            numbers[~usable] = -1 if name == "predicted" else np.nan
+        return {name: value for name, value in batch.items() if name != self.features} | columns
+
+
+def scorer_of(job: Job) -> Scorer:
+    """What scores the shards of a job."""
+    return Scorer((job.weight, job.bias), job.scores, labelled=job.labelled, device=job.device)
 
 
 def score_on_ray(job: Job, workers: int | None, address: str | None, step: Callable[[int], None]) -> None:
@@ -74,11 +164,10 @@ class _Actor:
 
     def __init__(self, job: Job) -> None:
         torch.set_num_threads(1)
-        self.job = job
-        self.scorer = Scorer((job.weight, job.bias), job.scores, labelled=job.labelled, device=job.device)
+        self.job, self.scorer = job, scorer_of(job)
 
     def scores_of(self, shard: Shard) -> pa.Table:
-        with contextlib.closing(ahead(rows_of(self.job, shard, at_once(self.scorer)), 2)) as read:
+        with contextlib.closing(ahead(rows_of(self.job, shard), 2)) as read:
             return pa.concat_tables([table_of(self.job, shard, self.scorer, rows) for rows in read])
 
 
@@ -103,7 +192,15 @@ def _cluster(address: str | None) -> Iterator[Any]:
     if ray.is_initialized():
         yield ray
         return
-    _check_reachable(address)
+    if address not in (None, "auto", "local"):
+        # Ray itself tries for minutes.
+        host, _, port = str(address).rpartition("://")[2].rpartition(":")
+        if not host or not port.isdecimal():
+            raise ValueError(f"address must be HOST:PORT, ray://HOST:PORT or auto; got {address!r}")
+        try:
+            socket.create_connection((host, int(port)), timeout=_PATIENCE).close()
+        except OSError as error:
+            raise ConnectionError(f"address must be a Ray cluster's; {address} does not answer: {error}") from None
     quiet = {"logging_level": "ERROR", "log_to_driver": False}
     try:
         ray.init(address=address, **quiet) if address else ray.init(include_dashboard=False, **quiet)
@@ -114,16 +211,3 @@ def _cluster(address: str | None) -> Iterator[Any]:
         yield ray
     finally:
         ray.shutdown()
-
-
-def _check_reachable(address: str | None) -> None:
-    """Ray itself tries for minutes."""
-    if address in (None, "auto", "local"):
-        return
-    host, _, port = str(address).rpartition("://")[2].rpartition(":")
-    if not host or not port.isdecimal():
-        raise ValueError(f"address must be HOST:PORT, ray://HOST:PORT or auto; got {address!r}")
-    try:
-        socket.create_connection((host, int(port)), timeout=_PATIENCE).close()
-    except OSError as error:
-        raise ConnectionError(f"address must be that of a Ray cluster; {address} does not answer: {error}") from None

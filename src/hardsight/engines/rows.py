@@ -1,5 +1,6 @@
 """Samples with features, labels and ids: columns of Arrow's tables, or arrays in a file, as tensors."""
 
+import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -35,7 +36,13 @@ def rows_of_table(table: pa.Table, where: object, features: str = FEATURES, *, l
     label = first_of(LABELS, table.column_names) if labelled else None
     key = first_of(IDS, table.column_names)
     ids = None if key is None else filled(table.column(key).combine_chunks(), key, where)
-    return Rows(_features_of(table, features, where), None if label is None else _labels_of(table, label, where), ids)
+    matrix = _features_of(table, features, where)
+    if label is None:
+        return Rows(matrix, None, ids)
+    column = table.column(label)
+    if not pa.types.is_integer(column.type):
+        raise TypeError(f"column {label!r} of {where} must hold classes as whole numbers; it holds {column.type}")
+    return Rows(matrix, tensor_of(filled(column, label, where).to_numpy().astype(np.int64, copy=False)), ids)
 
 
 def rows_of_arrays(arrays: Mapping[str, StoredArray], rows: int, where: object) -> Iterator[Rows]:
@@ -63,13 +70,6 @@ def _features_of(table: pa.Table, name: str, where: object) -> Tensor:
     if len({matrix.shape[1] for matrix in matrices}) > 1:
         raise ValueError(f"column {name!r} of {where} must have lists of one length; they differ")
     return matrices[0] if len(matrices) == 1 else torch.cat(matrices)
-
-
-def _labels_of(table: pa.Table, name: str, where: object) -> Tensor:
-    column = table.column(name)
-    if not pa.types.is_integer(column.type):
-        raise TypeError(f"column {name!r} of {where} must hold classes as whole numbers; it holds {column.type}")
-    return tensor_of(filled(column, name, where).to_numpy().astype(np.int64, copy=False))
 
 
 def matrix_of(column: pa.Array, field: pa.Field, where: object, length: int | None = None) -> Tensor:
@@ -120,18 +120,15 @@ NO_IDS = "ids must be text, or whole numbers that fit 64 bits with one sign"
 
 def id_column(ids: Any) -> pa.Array:
     """Ids as Arrow holds them: hashes of 64 bits, which it would reject as int64, without their sign."""
-    values = ids.tolist() if isinstance(ids, Tensor) else ids
+    column = ids.tolist() if isinstance(ids, Tensor) else ids
     for kind in (None, pa.uint64()):
-        try:
-            column = values if isinstance(values, pa.Array) else pa.array(values, kind)
-            break
-        except (OverflowError, pa.ArrowException):
-            continue
-    else:
+        if not isinstance(column, pa.Array):
+            with contextlib.suppress(OverflowError, pa.ArrowException):
+                column = pa.array(column, kind)
+    if not isinstance(column, pa.Array):
         raise ValueError(NO_IDS)
-    if not pa.types.is_integer(column.type) and not pa.types.is_floating(column.type):
-        return column
-    try:
-        return column.cast(pa.int64() if pa.types.is_integer(column.type) else pa.float64())
-    except pa.ArrowInvalid:
-        return column
+    whole = pa.types.is_integer(column.type)
+    if whole or pa.types.is_floating(column.type):
+        with contextlib.suppress(pa.ArrowInvalid):
+            return column.cast(pa.int64() if whole else pa.float64())
+    return column

@@ -34,7 +34,7 @@ from hardsight.engines.rows import (
 )
 from hardsight.files.arrays import tensor_arrays
 from hardsight.files.parquet import Parquet
-from hardsight.files.refusals import reading
+from hardsight.files.plain import reading
 
 ENDINGS = (".parquet", ".arrow", ".feather", ".safetensors")
 # Bytes that are read from a bucket in one go, and shards whose ends are read at the same time.
@@ -112,7 +112,10 @@ def find_shards(address: str | Path, filesystem: pafs.FileSystem | None = None) 
             described = list(pool.map(lambda name: _described(source, name), names))
     shards, start = [], 0
     for name, (layout, rows) in zip(names, described, strict=True):
-        _check_same(described[0][0], layout, name, names[0], text)
+        for what, wanted, came in zip(Layout._fields, described[0][0], layout, strict=True):
+            if wanted != came:
+                must = f"must have the same columns as {names[0]}"
+                raise ValueError(f"shard {name} of {text} {must}: its {what} is {came}, there it is {wanted}")
         shards.append(Shard(name, found[name].size, found[name].mtime_ns or 0, rows, start))
         start += rows
     return source, shards, described[0][0]
@@ -127,9 +130,7 @@ def check_unchanged(source: Source, shard: Shard) -> None:
     # Buckets list times with milliseconds, and then say whole seconds of one object.
     unit = 1 if source.local else 10**9
     if (found.size, (found.mtime_ns or 0) // unit) != (shard.size, shard.modified // unit):
-        raise ValueError(
-            f"shard {shard.name} of {source.address} has changed meanwhile, from {shard.size:,} to {found.size:,} bytes"
-        )
+        raise ValueError(f"shard {shard.name} of {source.address} has changed meanwhile, to {found.size:,} bytes")
 
 
 def read_shard(source: Source, shard: Shard, rows: int) -> Iterator[Rows]:
@@ -140,7 +141,8 @@ def read_shard(source: Source, shard: Shard, rows: int) -> Iterator[Rows]:
             yield from rows_of_arrays(tensor_arrays(path), rows, where)
         return
     with contextlib.ExitStack() as stack:
-        for table in tables_of_rows(map(pa.Table.from_batches, _batches(source, shard.name, stack)), rows):
+        batches = ([one] for one in _batches(source, shard.name, stack))
+        for table in tables_of_rows(map(pa.Table.from_batches, batches), rows):
             yield rows_of_table(table, where)
 
 
@@ -197,15 +199,6 @@ def _reached(address: str) -> Iterator[None]:
         raise OSError(f"{address} cannot be read: {str(error).splitlines()[0][:300]}") from None
 
 
-def _check_same(first: Layout, layout: Layout, name: str, first_name: str, address: str) -> None:
-    for what, wanted, came in zip(Layout._fields, first, layout, strict=True):
-        if wanted != came:
-            raise ValueError(
-                f"shard {name} of {address} must have the same columns as {first_name}: its {what} is {came}, there it "
-                f"is {wanted}"
-            )
-
-
 def _described(source: Source, name: str) -> tuple[Layout, int]:
     """A shard's layout and how many rows it has."""
     where = f"shard {name} of {source.address}"
@@ -241,17 +234,16 @@ def _described(source: Source, name: str) -> tuple[Layout, int]:
     return Layout(names.get(kind, kind), dim, label, key, None if key is None else str(schema.field(key).type)), rows
 
 
-def _batches(source: Source, name: str, stack: contextlib.ExitStack) -> Iterator[list[pa.RecordBatch]]:
+def _batches(source: Source, name: str, stack: contextlib.ExitStack) -> Iterator[pa.RecordBatch]:
     """The columns that are looked at, some rows after others."""
-    wanted = (FEATURES, *LABELS, *IDS)
+    file = stack.enter_context(_parquet(source, name) if name.endswith(".parquet") else _arrow(source, name))
+    wanted = [one for one in file.schema.names if one in (FEATURES, *LABELS, *IDS)]
     if name.endswith(".parquet"):
-        file = stack.enter_context(_parquet(source, name))
-        yield from ([batch] for batch in file.batches([one for one in file.schema.names if one in wanted]))
+        yield from file.batches(wanted)
         return
-    reader = stack.enter_context(_arrow(source, name))
-    numbered = isinstance(reader, pa.RecordBatchFileReader)
-    for batch in (reader.get_batch(at) for at in range(reader.num_record_batches)) if numbered else reader:
-        yield [batch.select([one for one in batch.schema.names if one in wanted])]
+    numbered = isinstance(file, pa.RecordBatchFileReader)
+    for batch in map(file.get_batch, range(file.num_record_batches)) if numbered else file:
+        yield batch.select(wanted)
 
 
 @contextlib.contextmanager
@@ -274,12 +266,9 @@ def _local(source: Source, name: str, *, header: bool = False) -> Iterator[Path]
 
 @contextlib.contextmanager
 def _parquet(source: Source, name: str) -> Iterator[Any]:
-    if source.local:
-        with Parquet(source.path(name)) as file:
-            yield file
-        return
-    with source.filesystem.open_input_file(source.path(name)) as opened:
-        yield _InBucket(opened, f"{source.address}: {name}")
+    path = source.path(name)
+    with Parquet(path) if source.local else source.filesystem.open_input_file(path) as opened:
+        yield opened if source.local else _InBucket(opened, f"{source.address}: {name}")
 
 
 @contextlib.contextmanager

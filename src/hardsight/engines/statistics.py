@@ -5,17 +5,18 @@ looked at: `each` may be `map` or `hardsight.engines.ray.ray_map`. All results a
 the number of samples, but for `class_ranks`, which says so.
 """
 
+import itertools
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from hardsight.files.parquet import Parquet
-from hardsight.files.shards import MANIFEST_FILE, is_sharded, table_files
+from hardsight.files.parquet import MANIFEST_FILE, Parquet, is_sharded, table_files
 from hardsight.records import read_json, require_column
 
 Each = Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]
@@ -77,9 +78,9 @@ class Orders(NamedTuple):
     equal: np.ndarray
 
 
-def counts(shards: ScoreShards, by: str, score: str | None = None) -> np.ndarray:
-    """How many samples each class has, [classes]; with a score, those that have it."""
-    return np.asarray(shards.total(_Count(by, score, shards.classes)))
+def counts(shards: ScoreShards, by: str | None, score: str | None = None) -> np.ndarray:
+    """How many samples each class has, [classes]; with a score, those that have it. Without `by` all are one group."""
+    return np.asarray(shards.total(partial(_counted, by=by, score=score, groups=shards.classes if by else 1)))
 
 
 def order_statistics(shards: ScoreShards, score: str, ranks: np.ndarray, by: str | None = None) -> Orders:
@@ -90,7 +91,7 @@ def order_statistics(shards: ScoreShards, score: str, ranks: np.ndarray, by: str
     """
     ranks = np.asarray(ranks, np.int64)
     groups, wanted = ranks.shape
-    sizes = counts(shards, by, score) if by else np.array([shards.total(_Count(None, score, 1))[0]])
+    sizes = counts(shards, by, score)
     inside = (ranks >= 0) & (ranks < sizes[:, None])
     # The bits of the keys at these ranks that are known, and how many samples lie below them.
     prefix, below = np.zeros(ranks.shape, np.int64), np.zeros(ranks.shape, np.int64)
@@ -99,7 +100,7 @@ def order_statistics(shards: ScoreShards, score: str, ranks: np.ndarray, by: str
     known = 0
     while known < 32:
         step = min(bits, 32 - known)
-        found = shards.total(_Histogram(score, by, prefix, known, step))
+        found = shards.total(partial(_histogram, score=score, by=by, prefix=prefix, known=known, step=step))
         ends = np.cumsum(found, axis=2)
         # The first bin whose end passes the rank.
         place = np.minimum((ends <= (ranks - below)[:, :, None]).sum(2), (1 << step) - 1)
@@ -115,7 +116,7 @@ def quantiles(shards: ScoreShards, score: str, shares: Sequence[float], by: str 
     """The values [groups, shares] that these shares of a score's samples do not exceed (numpy's `inverted_cdf`)."""
     if not all(0 <= share <= 1 for share in shares):
         raise ValueError(f"shares must lie in [0, 1]; got {list(shares)!r}")
-    sizes = counts(shards, by, score) if by else np.array([shards.total(_Count(None, score, 1))[0]])
+    sizes = counts(shards, by, score)
     ranks = np.ceil(sizes[:, None] * np.asarray(shares) - _ROUNDING).astype(np.int64) - 1
     # A group without samples has no quantile.
     return order_statistics(shards, score, np.where(sizes[:, None] > 0, ranks.clip(0), -1), by).values
@@ -142,99 +143,68 @@ def class_ranks(shards: ScoreShards, score: str, by: str = "label") -> Iterator[
     64 million samples, or of the largest class, and the result on disk; passes: two for each such part.
     """
     sizes = counts(shards, by, score)
+    starts = np.cumsum(sizes) - sizes
+    rows = np.cumsum([0, *map(_rows_of, shards.files)])
     with tempfile.TemporaryFile() as file:
-        rows = [_rows_of(path) for path in shards.files]
-        file.truncate(8 * max(1, sum(rows)))
-        result = np.memmap(file, np.float64, "r+", shape=(max(1, sum(rows)),))
+        file.truncate(8 * max(1, rows[-1]))
+        result = np.memmap(file, np.float64, "r+", shape=(max(1, rows[-1]),))
         first = 0
         while first < len(sizes):
             last = max(first + 1, int(np.searchsorted(np.cumsum(sizes[first:]), _RANKED, "right")) + first)
-            keys = np.concatenate(list(shards.each(_Keys(score, by, first, last), shards.files)))
-            keys.sort()
-            start = 0
-            for path, many in zip(shards.files, rows, strict=True):
-                part = result[start : start + many]
-                for at, own, known in _batches(path, score, by):
-                    mine = known & (own.groups >= first) & (own.groups < last)
-                    wanted = (own.groups[mine] << 32) | own.keys[mine]
-                    low, high = np.searchsorted(keys, wanted, "left"), np.searchsorted(keys, wanted, "right")
-                    before = np.cumsum(sizes) - sizes - (sizes[:first].sum())
-                    group = own.groups[mine]
-                    shares = ((low + high - 1) / 2 - before[group]) / np.maximum(sizes[group] - 1, 1)
-                    shares[sizes[group] == 1] = 0.5
-                    held = part[at : at + len(mine)]
-                    held[mine] = shares
+            keys = partial(_keys, score=score, by=by, first=first, last=last)
+            sorted_keys = np.sort(np.concatenate(list(shards.each(keys, shards.files))))
+            for path, start in zip(shards.files, rows, strict=False):
+                for at, groups, own, known in _batches(path, score, by):
+                    held = result[start + at : start + at + len(own)]
                     if first == 0:
                         held[~known] = np.nan
-                start += many
+                    mine = known & (groups >= first) & (groups < last)
+                    group = groups[mine]
+                    wanted = (group << 32) | own[mine]
+                    low, high = (np.searchsorted(sorted_keys, wanted, side) for side in ("left", "right"))
+                    shares = ((low + high - 1) / 2 - (starts[group] - starts[first])) / np.maximum(sizes[group] - 1, 1)
+                    shares[sizes[group] == 1] = 0.5
+                    held[mine] = shares
             first = last
-        start = 0
-        for many in rows:
-            yield np.array(result[start : start + many])
-            start += many
+        for start, end in itertools.pairwise(rows):
+            yield np.array(result[start:end])
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What is counted in one shard. Classes, so that processes can be sent them.
+# What is counted in one shard.
 
 
-class _Batch(NamedTuple):
-    groups: np.ndarray
-    keys: np.ndarray
+def _counted(path: Path, by: str | None, score: str | None, groups: int) -> np.ndarray:
+    found = np.zeros(groups, np.int64)
+    for _, group, _, known in _batches(path, score, by):
+        found += np.bincount(group[known], minlength=groups)[:groups]
+    return found
 
 
-@dataclass(frozen=True)
-class _Count:
-    by: str | None
-    score: str | None
-    groups: int
-
-    def __call__(self, path: Path) -> np.ndarray:
-        found = np.zeros(self.groups, np.int64)
-        for _, batch, known in _batches(path, self.score, self.by):
-            found += np.bincount(batch.groups[known], minlength=self.groups)[: self.groups]
-        return found
-
-
-@dataclass(frozen=True)
-class _Histogram:
+def _histogram(path: Path, score: str, by: str | None, prefix: np.ndarray, known: int, step: int) -> np.ndarray:
     """How the keys that begin with a prefix [groups, ranks] of `known` bits go on, in the next `step` bits."""
-
-    score: str
-    by: str | None
-    prefix: np.ndarray
-    known: int
-    step: int
-
-    def __call__(self, path: Path) -> np.ndarray:
-        groups, wanted = self.prefix.shape
-        found = np.zeros((groups, wanted, 1 << self.step), np.int64)
-        for _, batch, known in _batches(path, self.score, self.by):
-            group, keys = batch.groups[known], batch.keys[known]
-            next_bits = (keys >> (32 - self.known - self.step)) & ((1 << self.step) - 1)
-            for rank in range(wanted):
-                mine = (keys >> (32 - self.known)) == self.prefix[group, rank] if self.known else slice(None)
-                cells = (group[mine] << self.step) | next_bits[mine]
-                found[:, rank] += np.bincount(cells, minlength=groups << self.step).reshape(groups, -1)
-        return found
+    groups, wanted = prefix.shape
+    found = np.zeros((groups, wanted, 1 << step), np.int64)
+    for _, group, keys, there in _batches(path, score, by):
+        group, keys = group[there], keys[there]
+        next_bits = (keys >> (32 - known - step)) & ((1 << step) - 1)
+        for rank in range(wanted):
+            mine = (keys >> (32 - known)) == prefix[group, rank] if known else slice(None)
+            bins = (group[mine] << step) | next_bits[mine]
+            found[:, rank] += np.bincount(bins, minlength=groups << step).reshape(groups, -1)
+    return found
 
 
-@dataclass(frozen=True)
-class _Keys:
-    score: str
-    by: str
-    first: int
-    last: int
-
-    def __call__(self, path: Path) -> np.ndarray:
-        parts = [np.zeros(0, np.int64)]
-        for _, batch, known in _batches(path, self.score, self.by):
-            mine = known & (batch.groups >= self.first) & (batch.groups < self.last)
-            parts.append((batch.groups[mine] << 32) | batch.keys[mine])
-        return np.concatenate(parts)
+def _keys(path: Path, score: str, by: str, first: int, last: int) -> np.ndarray:
+    """The keys of the samples of some groups, in the order of their groups and scores."""
+    parts = [np.zeros(0, np.int64)]
+    for _, group, keys, known in _batches(path, score, by):
+        mine = known & (group >= first) & (group < last)
+        parts.append((group[mine] << 32) | keys[mine])
+    return np.concatenate(parts)
 
 
-def _batches(path: Path, score: str | None, by: str | None) -> Iterator[tuple[int, _Batch, np.ndarray]]:
+def _batches(path: Path, score: str | None, by: str | None) -> Iterator[tuple[int, np.ndarray, np.ndarray, np.ndarray]]:
     """Where some samples begin, their groups and the keys of their scores, and which of them have both."""
     columns = [name for name in (by, score) if name]
     start = 0
@@ -251,7 +221,7 @@ def _batches(path: Path, score: str | None, by: str | None) -> Iterator[tuple[in
                 values = batch.column(score).to_numpy(zero_copy_only=False).astype(np.float32)
                 known &= ~np.isnan(values)
                 keys = _key(values)
-            yield start, _Batch(groups, keys), known
+            yield start, groups, keys, known
             start += len(batch)
 
 

@@ -55,7 +55,7 @@ def score_model(
     """
     chosen = choose_scores(scores)
     unwrap(model)  # rejects what is no model
-    check_loader(loader)
+    _check_loader(loader)
     home = next((one.device for one in model.parameters()), torch.device("cpu"))
     device = check_device(home if device is None else device)
     # Quantised models and those spread over several devices must not be moved, and reject it.
@@ -76,7 +76,7 @@ def score_model(
                 inputs, labels, ids = _take_apart(batch, device, dtype)
                 if compared is not None:
                     compared.add(inputs)
-                with taking(inputs, number, dtype):
+                with _taking(inputs, number, dtype):
                     model(**inputs) if isinstance(inputs, dict) else model(inputs)
                 if prepared is None:
                     check_head(seen.weight, seen.bias)
@@ -96,16 +96,27 @@ def _summarise(seen: Seen, prepared: Head, labels: Tensor | None, parts: frozens
     if features.ndim == 1:
         raise ValueError(_ONE_SAMPLE)
     if features.ndim != 2:
-        raise ValueError(
-            f"model must give one feature vector per sample; its head {seen.name!r} sees features of shape "
-            f"{list(features.shape)}"
-        )
+        shape = list(features.shape)
+        raise ValueError(f"model must give one feature vector per sample; its head {seen.name!r} sees {shape}")
     check_finite(f"features of batch {batch}", features)
     if not seen.is_linear:
         check_finite(f"logits of batch {batch}", logits)
     if labels is not None:
         check_labels(labels, len(features), len(seen.weight))
     return summarise_outputs(features, logits, prepared, labels, parts, linear=seen.is_linear)
+
+
+def score_fields(chosen: Sequence[Score], classes: int) -> list[pa.Field]:
+    """The columns that scoring makes: `predicted` and the scores."""
+    scores = [pa.field(one.name, pa.float32(), metadata=one.describe(classes)) for one in chosen]
+    return [pa.field("predicted", pa.int64()), *scores]
+
+
+def as_float32(values: Tensor) -> np.ndarray:
+    """Scores as a column holds them, which the norm of finite features in double precision may exceed."""
+    largest = torch.finfo(torch.float32).max
+    column: np.ndarray = values.clamp(-largest, largest).float().cpu().numpy()
+    return column
 
 
 class ScoreColumns:
@@ -136,13 +147,9 @@ class ScoreColumns:
         check_ids(ids)
         labels = pa.array(summary.labels.cpu().numpy()) if self.labelled else pa.nulls(len(ids), pa.int64())
         arrays = [ids, labels, pa.array(summary.predicted.cpu().numpy())]
-        fields = [pa.field("id", arrays[0].type), pa.field("label", pa.int64()), pa.field("predicted", pa.int64())]
-        for name, values in scores_of_summary(summary, chosen).items():
-            one = next(score for score in chosen if score.name == name)
-            # Of finite double-precision features the norm may exceed what a float32 column holds.
-            largest = torch.finfo(torch.float32).max
-            arrays.append(pa.array(values.clamp(-largest, largest).float().cpu().numpy()))
-            fields.append(pa.field(name, pa.float32(), metadata=one.describe(summary.num_classes)))
+        fields = [pa.field("id", ids.type), pa.field("label", pa.int64()), *score_fields(chosen, summary.num_classes)]
+        found = scores_of_summary(summary, chosen)
+        arrays += [pa.array(as_float32(found[one.name])) for one in chosen]
         against = "given label" if self.labelled else "predicted class"
         metadata = {"hardness against": against, "classes": str(summary.num_classes)}
         return pa.table(arrays, schema=pa.schema(fields, metadata=metadata))
@@ -150,8 +157,7 @@ class ScoreColumns:
 
 def _joined(parts: Sequence[pa.Array]) -> pa.Array:
     """The ids of all batches, hashes and small numbers in one type."""
-    kinds = {part.type for part in parts}
-    if len(kinds) > 1:
+    if len({part.type for part in parts}) > 1:
         try:
             parts = [part.cast(pa.uint64()) for part in parts]
         except pa.ArrowException:
@@ -181,9 +187,7 @@ def _take_apart(batch: Any, device: torch.device, dtype: torch.dtype) -> tuple[A
         kind = type(batch).__name__
         if isinstance(batch, tuple | list):
             kind = f"a {kind} of {', '.join(type(part).__name__ for part in batch[:5]) or 'nothing'}"
-        raise TypeError(
-            f"loader must yield images, (images, labels), (images, labels, ids) or a dictionary; got {kind}"
-        )
+        raise TypeError(f"loader must yield images, (images, labels), (images, labels, ids), dictionaries; got {kind}")
     try:
         return inputs, None if labels is None else torch.as_tensor(labels, device=device), ids
     except (TypeError, ValueError):
@@ -213,31 +217,27 @@ def progress_bar(loader: Iterable[Any], wanted: bool | None, title: str = "scori
         yield lambda batches: bar.advance(task, batches)
 
 
-def check_loader(loader: Iterable[Any]) -> None:
+def _check_loader(loader: Iterable[Any]) -> None:
     """A loader yields batches; one batch in its place would be taken for many."""
     if not isinstance(loader, Iterable) and not hasattr(loader, "__getitem__"):
         raise TypeError(f"loader must yield batches, as a DataLoader does; got {type(loader).__name__}")
-    if isinstance(loader, Tensor | np.ndarray | Mapping) or _is_batch(loader):
+    one = isinstance(loader, Tensor | np.ndarray | Mapping)
+    if isinstance(loader, tuple | list) and len(loader) in (2, 3) and isinstance(loader[0], Tensor | np.ndarray):
+        # (images, labels) or (images, labels, ids): one whole number a sample stands second.
+        images, labels = loader[:2]
+        if isinstance(labels, Tensor | np.ndarray):
+            whole = labels.ndim == 1 and (
+                labels.dtype.kind in "iu" if isinstance(labels, np.ndarray) else not labels.is_floating_point()
+            )
+        else:
+            whole = isinstance(labels, list) and all(isinstance(each, int) for each in labels)
+        one = images.ndim >= 2 and whole and len(labels) == len(images)
+    if one:
         raise TypeError("loader must yield batches, as a DataLoader does; got one batch: give it as [batch]")
 
 
-def _is_batch(loader: Any) -> bool:
-    """Whether this is (images, labels) or (images, labels, ids): one whole number a sample stands second."""
-    if not isinstance(loader, tuple | list) or len(loader) not in (2, 3):
-        return False
-    images, labels = loader[:2]
-    if not isinstance(images, Tensor | np.ndarray) or images.ndim < 2:
-        return False
-    if isinstance(labels, list):
-        return len(labels) == len(images) and all(isinstance(one, int) for one in labels)
-    if not isinstance(labels, Tensor | np.ndarray) or labels.ndim != 1:
-        return False
-    whole = labels.dtype.kind in "iu" if isinstance(labels, np.ndarray) else not labels.is_floating_point()
-    return whole and len(labels) == len(images)
-
-
 @contextmanager
-def taking(inputs: Any, batch: int, dtype: torch.dtype) -> Iterator[None]:
+def _taking(inputs: Any, batch: int, dtype: torch.dtype) -> Iterator[None]:
     """The model's forward over a batch of the loader: what torch says of one that does not fit, and what to do."""
     try:
         yield

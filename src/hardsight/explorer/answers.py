@@ -18,7 +18,7 @@ from hardsight.explorer.filters import parse_filters, parse_view
 from hardsight.explorer.query import share_below
 from hardsight.explorer.selection import DECISION, Selection, Selections
 from hardsight.explorer.source import Pictures, find_source, trajectory
-from hardsight.files.shards import open_table
+from hardsight.files.parquet import open_table
 from hardsight.files.tokens import tokens_of
 from hardsight.names import check_name
 

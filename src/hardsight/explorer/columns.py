@@ -24,8 +24,7 @@ import pyarrow.compute as pc
 from hardsight.explorer.features import holds_features, places_of, read_directions
 from hardsight.explorer.query import MISSING, binned, bounds
 from hardsight.files import parse_json, read_json, reading
-from hardsight.files.parquet import Parquet, text_metadata
-from hardsight.files.shards import Shards, open_table, table_files
+from hardsight.files.parquet import Parquet, Shards, open_table, table_files, text_metadata
 from hardsight.records import check_ids, sync_folder, write_json
 
 _VERSION = 2

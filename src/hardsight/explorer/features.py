@@ -5,8 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from hardsight.files.parquet import Parquet
-from hardsight.files.shards import Shards
+from hardsight.files.parquet import Parquet, Shards
 
 # Columns of lists that are no features.
 _NO_FEATURES = frozenset({"probabilities", "neighbours"})

@@ -21,8 +21,7 @@ import pyarrow.compute as pc
 from hardsight.explorer.columns import Columns
 from hardsight.files import LARGEST_IMAGE, RefusedError, read_bytes, read_json, reading
 from hardsight.files.inside import follow
-from hardsight.files.parquet import Parquet, text_metadata
-from hardsight.files.shards import MANIFEST_FILE, is_sharded, open_table
+from hardsight.files.parquet import MANIFEST_FILE, Parquet, is_sharded, open_table, text_metadata
 
 _TABLES = (("audit.json", "table.parquet"), ("run.json", "samples.parquet"))
 # By name, because Pillow would hand a PostScript file, whatever its ending, to an interpreter that runs it.

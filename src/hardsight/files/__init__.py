@@ -5,39 +5,30 @@ any number of them once it is unpacked. Whoever opens a file by a name that a pe
 
 | module | what it judges before anything is allocated |
 |---|---|
-| `plain` | that a path is a plain file, and its size; text and JSON |
-| `memory` | what a file may become: its share of the memory that is left, and how many times its own bytes |
-| `csv_tables` | CSV tables, by their header and their bytes |
+| `plain` | that a path is a plain file, and its size; text, JSON and CSV; what a file may become |
 | `arrays` | arrays in .npy and .npz files and in safetensors, by their headers |
-| `parquet` | the columns of a Parquet file, by its footer and the headers of their pages |
-| `thrift` | (the protocol of that footer and these headers) |
+| `parquet` | the columns of a Parquet file or of a folder of them, by footers and the headers of pages (`thrift`) |
+| `pickled` | checkpoints, by what they call and store |
 | `inside` | that a path which a file names stays below a folder |
 """
 
-from hardsight.files.memory import Budget, check_unpacked, memory_left
 from hardsight.files.plain import (
     LARGEST_IMAGE,
     LARGEST_TEXT,
+    Budget,
+    RefusedError,
+    check_unpacked,
+    memory_left,
     parse_json,
     plain_file,
+    quoted,
     read_bytes,
     read_json,
     read_text,
+    reading,
 )
-from hardsight.files.refusals import RefusedError, quoted, reading
 
 __all__ = [
-    "LARGEST_IMAGE",
-    "LARGEST_TEXT",
-    "Budget",
-    "RefusedError",
-    "check_unpacked",
-    "memory_left",
-    "parse_json",
-    "plain_file",
-    "quoted",
-    "read_bytes",
-    "read_json",
-    "read_text",
-    "reading",
-]
+    "LARGEST_IMAGE", "LARGEST_TEXT", "Budget", "RefusedError", "check_unpacked", "memory_left", "parse_json",
+    "plain_file", "quoted", "read_bytes", "read_json", "read_text", "reading",
+]  # fmt: skip

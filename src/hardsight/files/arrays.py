@@ -20,9 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hardsight.files.memory import check_unpacked
-from hardsight.files.plain import parse_json, plain_file
-from hardsight.files.refusals import RefusedError, reading
+from hardsight.files.plain import RefusedError, check_unpacked, parse_json, plain_file, reading
 
 _MAGIC, _LONGEST_HEADER = b"\x93NUMPY", 1 << 14
 # Numbers and text; a type of other letters holds objects, which would have to be unpickled, or fields with names.
@@ -88,6 +86,10 @@ class StoredArray:
             for start in range(0, self.shape[0], rows):
                 yield self._read(file, (min(rows, self.shape[0] - start), *self.shape[1:]))
 
+    def tensors(self, rows: int) -> Iterator[Tensor]:
+        """The pieces as tensors."""
+        return map(self.tensor_of, self.pieces(rows))
+
     def tensor_of(self, values: np.ndarray) -> Tensor:
         """What was read as a tensor. Torch knows one byte order, and few of the unsigned integers."""
         values = values.astype(values.dtype.newbyteorder("="), copy=False)
@@ -103,11 +105,11 @@ class StoredArray:
         values = np.empty(math.prod(shape), self.dtype)
         left = memoryview(values.view(np.uint8))  # type: ignore[arg-type]
         while len(left):
-            block = file.read(min(len(left), _BLOCK))
-            if not block:
+            # No more in one go: a compressed one is unpacked beside it.
+            count = file.readinto(left[:_BLOCK])
+            if not count:
                 raise EOFError
-            left[: len(block)] = block
-            left = left[len(block) :]
+            left = left[count:]
         return values.reshape(shape, order="F" if self.by_columns else "C")
 
 
@@ -173,9 +175,7 @@ def _described(
     descr, shape, by_columns = said["descr"], said["shape"], bool(said["fortran_order"])
     if not isinstance(descr, str) or not _PLAIN.fullmatch(descr):
         if isinstance(descr, str) and descr.lstrip("|<>=")[:1] == "O":
-            raise RefusedError(
-                f"{path} would need unpickling, which can run code: {key} holds Python objects, not numbers"
-            )
+            raise RefusedError(f"{path} would need unpickling, which can run code: {key} holds Python objects")
         raise RefusedError(f"{key} of {path} must hold plain numbers or text; its type is {str(descr)[:100]}")
     opened = functools.partial(_opened, path, 8 + counted + length, member)
     array = StoredArray(key, path, kind, _sides(shape), np.dtype(descr), packed, opened, by_columns=by_columns)

@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from hardsight.files.memory import ALWAYS, check_unpacked
-from hardsight.files.plain import plain_file
-from hardsight.files.refusals import RefusedError, reading
+from hardsight.files.inside import follow
+from hardsight.files.plain import ALWAYS, RefusedError, check_unpacked, plain_file, read_json, reading
 from hardsight.files.thrift import INT32, INT64, read_struct
 
 _KIND = "a Parquet file"
+MANIFEST_FILE, MANIFEST_KIND = "shards.json", "score shards"
 # Bytes that are read in one go: a row group may be gigabytes.
 _BUFFER = 1 << 20
 # A walk over pages of a few bytes each would take longer than reading them.
@@ -147,9 +147,10 @@ class Parquet:
         check_unpacked(self.path, unpacked, packed, held=min(unpacked, ALWAYS) if pieces else None)
 
     def _leaves(self, names: Sequence[str]) -> list[int]:
-        paths = [self._schema.column(leaf).path for leaf in range(len(self._schema))]
-        wanted = set(names)
-        return [leaf for leaf, path in enumerate(paths) if path in wanted or _starts(path, wanted)]
+        """The columns of values inside these columns, whose names may have dots themselves."""
+        paths = [f"{self._schema.column(leaf).path}." for leaf in range(len(self._schema))]
+        ends = [[at for at, letter in enumerate(path) if letter == "."] for path in paths]
+        return [leaf for leaf, path in enumerate(paths) if not {path[:at] for at in ends[leaf]}.isdisjoint(names)]
 
     def _judged(self, group: int, leaf: int) -> _Chunk:
         """What the pages of a column become: numbers by their width, text by its bytes or its longest word."""
@@ -194,11 +195,6 @@ def text_metadata(described: pa.Schema | pa.Field) -> dict[str, str]:
     return {key.decode(errors="replace"): value.decode(errors="replace") for key, value in found.items()}
 
 
-def _starts(path: str, names: set[str]) -> bool:
-    """Whether this is the path of a value inside one of these columns, whose names may have dots themselves."""
-    return any(path[:at] in names for at, letter in enumerate(path) if letter == ".")
-
-
 def _longest(file: io.BufferedIOBase, words: _Page, values: int, codec: int) -> int:
     """The longest word of a dictionary, or a number above it where that is small enough for all values."""
     if values * words.unpacked <= ALWAYS // 64:
@@ -227,15 +223,16 @@ def _footer(path: Path) -> list[tuple[int, list[_Column]]]:
             raise RefusedError(f"{path} must have a footer of at most {_LONGEST_FOOTER:,} bytes; it has {length:,}")
         file.seek(end - length)
         said = read_struct(file.read(length), 0, _FOOTER)[0][4]
-    columns = sum(len(group.get(1, ())) for group in said)
-    if columns > _MOST_COLUMNS:
-        raise RefusedError(f"{path} must have at most {_MOST_COLUMNS:,} columns in its row groups; it has {columns:,}")
-    return [(group[3], [_column(column[3]) for column in group[1]]) for group in said]
-
-
-def _column(said: dict[int, int]) -> _Column:
-    start, dictionary = said[9], said.get(11, 0)
-    return _Column(said[4], said[5], said[7], dictionary if 0 < dictionary < start else start)
+    many = sum(len(group.get(1, ())) for group in said)
+    if many > _MOST_COLUMNS:
+        raise RefusedError(f"{path} must have at most {_MOST_COLUMNS:,} columns in its row groups; it has {many:,}")
+    found = []
+    for group in said:
+        columns = [one[3] for one in group[1]]
+        # A dictionary is before the first page, where there is one.
+        starts = [one[11] if 0 < one.get(11, 0) < one[9] else one[9] for one in columns]
+        found.append((group[3], [_Column(one[4], one[5], one[7], at) for one, at in zip(columns, starts, strict=True)]))
+    return found
 
 
 def _pages(file: io.BufferedIOBase, column: _Column, path: Path) -> Iterator[_Page]:
@@ -271,3 +268,64 @@ def _page(file: io.BufferedIOBase, at: int) -> _Page:
         # The second form has its number of rows before the encoding.
         return _Page(kind, unpacked, packed, details.get(1, 0), details.get(4 if kind == _DATA_V2 else 2, 0), at + end)
     raise EOFError
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A folder of Parquet files that a manifest names, as one table.
+
+
+class Shards:
+    """The Parquet files of a folder as one table; all must have the columns of the first."""
+
+    def __init__(self, folder: Path | str) -> None:
+        self.path = Path(folder)
+        self.files = [Parquet(path) for path in table_files(self.path)[1:]]
+        first = self.files[0]
+        self.schema: pa.Schema = first.schema
+        for file in self.files:
+            if not file.schema.equals(first.schema):
+                raise RefusedError(f"{file.path} must have the columns of {first.path}, of the same types")
+        self.rows = sum(file.rows for file in self.files)
+
+    def __enter__(self) -> "Shards":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for file in self.files:
+            file.__exit__()
+
+    def read(self, columns: Sequence[str] | None = None) -> pa.Table:
+        """These columns, or all, where memory holds them."""
+        return pa.concat_tables([file.read(columns).replace_schema_metadata(None) for file in self.files])
+
+    def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """These columns, some rows after others."""
+        for file in self.files:
+            yield from file.batches(columns)
+
+
+def is_sharded(path: Path) -> bool:
+    """Whether a folder's manifest says that its files are the shards of one table."""
+    return (path / MANIFEST_FILE).is_file()
+
+
+def open_table(path: Path) -> Parquet | Shards:
+    """The table of a Parquet file or of a folder of shards."""
+    return Shards(path) if path.is_dir() else Parquet(path)
+
+
+def table_files(path: Path) -> list[Path]:
+    """The files that a table is made of: a Parquet file itself; of shards the manifest, then each in its order."""
+    if not path.is_dir():
+        return [path]
+    manifest = path / MANIFEST_FILE
+    said = read_json(manifest)
+    shards = said.get("shards") if isinstance(said, dict) and said.get("kind") == MANIFEST_KIND else None
+    names = [str(one.get("output")) for one in shards if isinstance(one, dict)] if isinstance(shards, list) else []
+    if not names:
+        raise RefusedError(f"{manifest} must name the shards of a table of scores; it names none")
+    files = [follow(path, name) for name in names]
+    missing = [name for name, file in zip(names, files, strict=True) if not file.is_file()]
+    if missing:
+        raise ValueError(f"{path} must hold all {len(names):,} shards; {len(missing):,} are missing, as {missing[0]}")
+    return [manifest, *files]

@@ -13,9 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hardsight.files.memory import check_unpacked
-from hardsight.files.plain import plain_file, read_bytes
-from hardsight.files.refusals import RefusedError, reading
+from hardsight.files.plain import RefusedError, check_unpacked, plain_file, read_bytes, reading
 
 _KIND = "a PyTorch checkpoint"
 # Torch's unpickler takes them, and each makes something of any size out of a number.
@@ -33,7 +31,14 @@ def load_checkpoint(path: Path | str) -> Any:
     if start[:1] != b"\x80" and not zipped:
         raise RefusedError(f"{path} is truncated or is not {_KIND}")
     with reading(path, _KIND):
-        most = _check_parts(path) if zipped else _check_old(path)
+        if zipped:
+            most = _check_parts(path)
+        else:
+            pickles = io.BytesIO(read_bytes(path))
+            most = len(pickles.getbuffer())
+            for _ in range(_OLD_PICKLES):
+                if pickles.tell() < most:
+                    check_pickle(pickles)
         try:
             with warnings.catch_warnings():
                 # About pickle protocols: what the loader does not know it rejects.
@@ -41,8 +46,7 @@ def load_checkpoint(path: Path | str) -> Any:
                 content = torch.load(path, map_location="cpu", weights_only=True)
         except pickle.UnpicklingError as error:
             raise RefusedError(
-                f"{path} would need unpickling, which can run code: save tensors alone, as a model's state_dict() is, "
-                "or as safetensors"
+                f"{path} would need unpickling, which can run code: save a state_dict or safetensors"
             ) from error
         _check_tensors(content, most, path)
     return content
@@ -70,24 +74,13 @@ def _check_parts(path: Path) -> int:
     return unpacked
 
 
-def _check_old(path: Path) -> int:
-    content = read_bytes(path)
-    file = io.BytesIO(content)
-    for _ in range(_OLD_PICKLES):
-        if file.tell() < len(content):
-            check_pickle(file)
-    return len(content)
-
-
 def _check_tensors(content: Any, most: int, path: Path) -> None:
     """Reject tensors that have more numbers than were stored: one of them repeated, or memory as it was found."""
     stored = {}
     for tensor in _tensors(content):
         whole = tensor.layout == torch.strided and tensor.device.type == "cpu"
         if not whole or tensor.nbytes > tensor.untyped_storage().nbytes():
-            raise RefusedError(
-                f"{path} must hold every number of its tensors; one of shape {list(tensor.shape)} is not"
-            )
+            raise RefusedError(f"{path} must hold every number of its tensors; {list(tensor.shape)} of one it does not")
         stored[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
     if sum(stored.values()) > most:
         raise RefusedError(f"{path} must hold every number of its tensors; they have more bytes than its {most:,}")

@@ -40,6 +40,8 @@ class Tokens:
         if not set(schema.names) >= _NEEDED:
             raise ValueError(f"{path} must have the columns {', '.join(sorted(_NEEDED))}; it has {schema.names}")
         self.scores = {one.name: text_metadata(one) for one in schema if pa.types.is_floating(one.type)}
+        # The first row behind each row group.
+        self._ends = np.cumsum(self._file.group_sizes())
         self._group = lru_cache(32)(self._read_group)
         self._bounds = lru_cache(None)(self._bounds_of)
 
@@ -74,17 +76,11 @@ class Tokens:
             raise ValueError(f"{self._file.path} must be sorted by document; it is not")
         return found, np.concatenate([*firsts, [at]])
 
-    @cached_property
-    def _ends(self) -> np.ndarray:
-        """The first row behind each row group."""
-        ends: np.ndarray = np.cumsum(self._file.group_sizes())
-        return ends
-
     def _rows(self, first: int, last: int, name: str) -> np.ndarray:
         groups = range(int(np.searchsorted(self._ends, first, "right")), int(np.searchsorted(self._ends, last)) + 1)
-        base = int(self._ends[groups[0]]) - len(self._group(groups[0], name))
-        found: np.ndarray = np.concatenate([self._group(group, name) for group in groups])[first - base : last - base]
-        return found
+        rows = np.concatenate([self._group(group, name) for group in groups])
+        base = int(self._ends[groups[-1]]) - len(rows)
+        return rows[first - base : last - base]
 
     def _read_group(self, group: int, name: str) -> np.ndarray:
         values: np.ndarray = self._file.read_group(group, name).cast(pa.float64()).to_numpy()

@@ -20,7 +20,7 @@ from torch import nn
 
 from hardsight import records
 from hardsight.distributed import lost_process_named
-from hardsight.owners import tag
+from hardsight.records import tag
 from hardsight.training.checkpoints import Checkpoints
 from hardsight.training.progress import NonFiniteLossError
 

@@ -16,8 +16,7 @@ from typing import Any
 from hardsight.claims import CLAIM, claim, is_abandoned, release_abandoned
 from hardsight.distributed import join_processes, rank_and_count
 from hardsight.names import visible
-from hardsight.owners import lives
-from hardsight.records import read_run
+from hardsight.records import lives, read_run
 from hardsight.training.config import TrainingConfig
 from hardsight.training.from_config import train
 from hardsight.training.progress import NonFiniteLossError

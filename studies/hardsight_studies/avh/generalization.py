@@ -11,7 +11,7 @@ import torch
 
 from hardsight import datasets
 from hardsight.datasets import ArrayDataset, FileDataset
-from hardsight.engines.backbone import missing_packages
+from hardsight.engines.model_spec import missing_packages
 from hardsight.plotting import BLUE, FAINT, GREEN, INK, PURPLE, RED, drawing
 from hardsight.records import read_run
 from hardsight_studies.avh.unseen import Recipe, generalize, with_backbone_features

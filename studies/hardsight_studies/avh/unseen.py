@@ -21,7 +21,7 @@ from hardsight.datasets.augment import Augmentation, pixel_statistics
 from hardsight.datasets.loader import DeviceLoader
 from hardsight.distributed import usable_device
 from hardsight.domains.data import RowBatches, Split, fingerprint, leave_one_domain_out
-from hardsight.engines.backbone import BACKBONE_MEAN, BACKBONE_STD, EfficientNetLite0
+from hardsight.engines.model_spec import BACKBONE_MEAN, BACKBONE_STD, EfficientNetLite0
 from hardsight.heads import evaluating
 from hardsight.losses.angular import AngularLinear
 from hardsight.names import check_name

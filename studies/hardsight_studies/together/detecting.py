@@ -17,7 +17,7 @@ import hardsight as hs
 from hardsight.cleaning.columns import rank_average
 from hardsight.cleaning.combined import label_doubt, posterior_doubt
 from hardsight.datasets.interface import ArrayDataset
-from hardsight.engines.encoding import features_of_images
+from hardsight.engines.encoders import features_of_images
 from hardsight.hardness import logit_margin
 from hardsight.heads import record_head
 from hardsight.records import read_run

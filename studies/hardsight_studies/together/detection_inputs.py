@@ -15,7 +15,7 @@ from torch import Tensor
 
 import hardsight as hs
 from hardsight.datasets.registry import data_root, source
-from hardsight.engines.encoding import features_of_images
+from hardsight.engines.encoders import features_of_images
 from hardsight.engines.images import open_images
 
 BACKBONE, PIXELS = "package:efficientnet_lite0", 160

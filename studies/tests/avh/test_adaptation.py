@@ -18,7 +18,7 @@ from scipy import stats
 
 from hardsight import datasets
 from hardsight.domains.selection import SELECTORS
-from hardsight.engines import backbone
+from hardsight.engines import model_spec
 from hardsight.models import Classifier
 from hardsight.records import read_run
 
@@ -139,10 +139,10 @@ def test_features_made_in_pieces_are_those_of_the_whole(monkeypatch: pytest.Monk
         def forward_features(self, inputs: torch.Tensor) -> torch.Tensor:
             return inputs.mean((1, 2))
 
-    monkeypatch.setattr(backbone, "missing_packages", list)
-    monkeypatch.setattr(backbone, "EfficientNetLite0", Brightness)
+    monkeypatch.setattr(model_spec, "missing_packages", list)
+    monkeypatch.setattr(model_spec, "EfficientNetLite0", Brightness)
     for name in ("BACKBONE_MEAN", "BACKBONE_STD"):
-        monkeypatch.setattr(backbone, name, (0.5,))
+        monkeypatch.setattr(model_spec, name, (0.5,))
     monkeypatch.setattr(adaptation_data, "_BACKBONE_SIZE", 8)
     made = []
     for pieces in (10_000, 500):

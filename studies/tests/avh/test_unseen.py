@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from hardsight.datasets import ArrayDataset
 from hardsight.datasets.loader import DeviceLoader
 from hardsight.domains.data import RowBatches, leave_one_domain_out
-from hardsight.engines.backbone import EfficientNetLite0, missing_packages
+from hardsight.engines.model_spec import EfficientNetLite0, missing_packages
 from hardsight.losses.angular import AngularLinear
 
 PROBE = Recipe("probe", epochs=6, batch_size=24, lr=0.1)

@@ -8,7 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from hardsight.cleaning import sharded
+import hardsight as hs
+from hardsight.cleaning import advise, sharded
 from hardsight.cleaning.issues import find_label_issues
 from hardsight.cleaning.sharded import find_issues_of_shards
 from hardsight.engines.shards import score_shards
@@ -72,3 +73,15 @@ def test_what_cannot_be_audited(shards: Path, tmp_path: Path) -> None:
     score_shards(shards.parent / "in", tmp_path / "out", (torch.eye(4, 6), None), ("avh",), labelled=False)
     with pytest.raises(ValueError, match="must be scored against given labels"):
         find_issues_of_shards(tmp_path / "out")
+
+
+def test_shards_are_audited_and_saved_but_not_advised_on(shards: Path, tmp_path: Path) -> None:
+    found = hs.audit(shards)
+    assert (found.issues.samples, found.issues.estimated) == (sum(SIZES), find_issues_of_shards(shards)[1].estimated)
+    assert f"{sum(SIZES):,} samples" in repr(found)
+    folder = found.save(tmp_path / "audit")
+    assert {path.name for path in folder.iterdir()} == {"actions.csv", "audit.json", "table.parquet"}
+    with pytest.raises(ValueError, match="source"):
+        advise(found)
+    with pytest.raises(ValueError, match="score must name one column"):
+        hs.audit(shards, score=["loss", "confidence"])

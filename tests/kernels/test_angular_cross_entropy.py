@@ -144,7 +144,7 @@ def test_what_is_frozen_costs_no_product(
     device: str, dim: int, trained: int, recompute: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from hardsight.kernels import dispatch
-    from hardsight.kernels.fused import tangent_product
+    from hardsight.kernels.fused import directions
 
     features, weight, labels, _ = draw((9, dim, 64), torch.float32, device)
     _, both = gradients(angular_cross_entropy, features, weight, labels)
@@ -154,7 +154,7 @@ def test_what_is_frozen_costs_no_product(
         counted.append(1)
         return torch.mm(left, right, out=out)
 
-    for module in (dispatch, tangent_product):
+    for module in (dispatch, directions):
         monkeypatch.setattr(module, "product", product)
     leaf = (features, weight)[trained].requires_grad_()
     loss = angular_cross_entropy(features, weight, labels, 7.0, recompute=recompute)

@@ -29,7 +29,7 @@ def test_the_kernel_is_the_product_less_its_part_along_the_features(
     shape: tuple[int, int, int], dtype: torch.dtype
 ) -> None:
     from hardsight.kernels.dispatch import aligned
-    from hardsight.kernels.fused.tangent_product import tangent_product
+    from hardsight.kernels.fused.directions import tangent_product
 
     samples, dim, classes = shape
     torch.manual_seed(0)

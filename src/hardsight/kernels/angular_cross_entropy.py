@@ -52,7 +52,7 @@ _walk = Op(
 )
 _gradients_from_slopes = Op(
     "gradients_from_slopes",
-    "tangent_product.gradients_from_slopes",
+    "directions.gradients_from_slopes",
     "(Tensor slopes, Tensor along, Tensor? by_weight, Tensor features, Tensor weight, Tensor inverses, Tensor factor,"
     " Tensor? upstream) -> Tensor[]",
     lambda slopes, along, by_weight, features, weight, *given: [

@@ -19,8 +19,7 @@ from hardsight.class_shards import ShardedHead
 from hardsight.derivatives import wants_gradient
 from hardsight.geometry import full_precision, widen
 from hardsight.kernels.dispatch import Fused, chooses_fused
-from hardsight.kernels.rescaled_cross_entropy import rescaled_cross_entropy
-from hardsight.kernels.rescaled_linear_cross_entropy import rescaled_linear_cross_entropy
+from hardsight.kernels.rescaled_cross_entropy import rescaled_cross_entropy, rescaled_linear_cross_entropy
 from hardsight.losses.emphasis import Transform, attach_gradient, check_rescaling, rescale, rescaled_gradient
 from hardsight.losses.inputs import Rows, as_rows, by_rows, check_range, check_weight, labels_of, reduce, weight_of
 from hardsight.losses.registry import LossModule, one_of, registered

@@ -12,7 +12,7 @@ from hardsight.kernels.dispatch import blocks_of, log_or_nothing, on_device_of, 
 from hardsight.kernels.fused.angles import label_and_weight
 from hardsight.kernels.fused.angular_cross_entropy import BLOCK_ELEMENTS, row_tile
 from hardsight.kernels.fused.rescaled_cross_entropy import log_held, log_p_and_weight, log_two_over, totals
-from hardsight.kernels.rescaled_linear_cross_entropy import dtypes_of
+from hardsight.kernels.rescaled_cross_entropy import dtypes_of
 
 # Elements of a gradient that a program scales.
 _SCALED = 8192

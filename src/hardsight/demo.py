@@ -60,14 +60,9 @@ class DemoResult:
 
 
 def run_demo(
-    folder: Path | str,
-    *,
-    noise_rate: float = 0.2,
-    epochs: int = 20,
-    seed: int = 0,
-    progress: bool | None = None,
+    folder: Path | str, *, noise_rate: float = 0.2, epochs: int = 20, seed: int = 0, progress: bool | None = None,
     say: Callable[[str], None] = lambda line: None,
-) -> DemoResult:
+) -> DemoResult:  # fmt: skip
     """Train on noisy digits, record every sample, rank the suspicious labels, leave a record and a page in `folder`.
 
     An earlier demo's record there is written over; any other is rejected, and so is a folder that is in use.
@@ -81,7 +76,13 @@ def run_demo(
     record = RunRecord(folder)
     # A demo always begins from the start: no folder is named in which it could go on.
     with alone_in(folder), failure_recorded(record, None):
-        _check_folder(folder)
+        try:
+            path = folder / records.RUN_FILE
+            ours = not path.is_file() or records.read_json(path)["config"]["data"] == _DATA
+        except (ValueError, TypeError, KeyError):
+            ours = False
+        if not ours:
+            raise ValueError(f"folder must be a new folder or an earlier demo's; {folder} holds another record")
         say(f"{len(train):,} handwritten digits to train on, {flipped} of their labels flipped on purpose")
         fitted = _train(folder, train, test, clean, config, seed, progress)
         assert fitted.samples is not None
@@ -101,38 +102,17 @@ def run_demo(
         with contextlib.suppress(ImportError):
             page = report.write_report(folder)
     return DemoResult(
-        folder=folder,
-        report=page,
-        samples=len(train),
-        flipped=flipped,
-        test_accuracy=fitted.results["test_accuracy"],
-        ranked_by=" and ".join(issues.scores),
-        estimated=issues.estimated,
+        folder=folder, report=page, samples=len(train), flipped=flipped, test_accuracy=fitted.results["test_accuracy"],
+        ranked_by=" and ".join(issues.scores), estimated=issues.estimated,
         found=int(np.isin(issues.suspects()["id"].to_numpy(), fitted.samples["id"].to_numpy()[wrong]).sum()),
-        detections=judged,
-        suspects=issues.suspects(),
-    )
-
-
-def _check_folder(folder: Path) -> None:
-    path = folder / "run.json"
-    try:
-        ours = not path.is_file() or records.read_json(path)["config"]["data"] == _DATA
-    except (ValueError, TypeError, KeyError):
-        ours = False
-    if not ours:
-        raise ValueError(f"folder must be a new folder or an earlier demo's; {folder} holds another record")
+        detections=judged, suspects=issues.suspects(),
+    )  # fmt: skip
 
 
 def _train(
-    folder: Path,
-    train: ArrayDataset,
-    test: ArrayDataset,
-    clean: torch.Tensor,
-    config: dict[str, Any],
-    seed: int,
+    folder: Path, train: ArrayDataset, test: ArrayDataset, clean: torch.Tensor, config: dict[str, Any], seed: int,
     progress: bool | None,
-) -> Fitted:
+) -> Fitted:  # fmt: skip
     """A small network on the noisy digits, every sample recorded in every epoch and scored at the end."""
     torch.manual_seed(seed)
     model = models.create(config["model"], num_classes=10)
@@ -143,20 +123,13 @@ def _train(
     torch.set_num_threads(1)
     try:
         return fit(
-            model,
-            _loader(train, seed, augmentation=Augmentation(shift=1)),
+            model, _loader(train, seed, augmentation=Augmentation(shift=1)),
             optimizer=torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, weight_decay=5e-4),
-            plan=Plan(learning_rate=cosine()),
-            epochs=config["epochs"],
-            folder=folder,
-            test=_loader(test, seed),
+            plan=Plan(learning_rate=cosine()), epochs=config["epochs"], folder=folder, test=_loader(test, seed),
             samples=Samples(_loader(train, seed), [score.name for score in model_scores()], clean_labels=true_labels),
-            recorder=Recorder(places, 10),
-            resume=False,
-            details=Details("demo", seed, config, train.class_names),
-            progress=progress,
-            device="cpu",
-        )
+            recorder=Recorder(places, 10), resume=False, details=Details("demo", seed, config, train.class_names),
+            progress=progress, device="cpu",
+        )  # fmt: skip
     finally:
         torch.set_num_threads(threads)
 
@@ -175,16 +148,9 @@ def _noisy_digits(rate: float, seed: int) -> tuple[ArrayDataset, ArrayDataset, t
 
 def _loader(digits: ArrayDataset, seed: int, augmentation: Augmentation | None = None) -> DeviceLoader:
     return DeviceLoader(
-        digits.images,
-        digits.labels,
-        digits.ids,
-        _BATCH,
-        shuffle=augmentation is not None,
-        seed=seed,
-        augmentation=augmentation or Augmentation(),
-        mean=(0.3,),
-        std=(0.37,),
-    )
+        digits.images, digits.labels, digits.ids, _BATCH, shuffle=augmentation is not None, seed=seed,
+        augmentation=augmentation or Augmentation(), mean=(0.3,), std=(0.37,),
+    )  # fmt: skip
 
 
 def _judge(samples: pa.Table, wrong: np.ndarray) -> list[Detection]:

@@ -25,37 +25,20 @@ _VARIABLES = {
 # The entries of a matrix with more rows than this are not written into it.
 _MOST_WRITTEN = 14
 _STYLE: dict[Any, Any] = {
-    "font.family": "DejaVu Sans",
-    "font.size": 9.0,
-    "text.color": INK,
-    "axes.edgecolor": FAINT,
-    "axes.labelcolor": INK,
-    "axes.titlesize": 10.0,
-    "axes.titlelocation": "left",
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "axes.facecolor": "none",
-    "grid.color": FAINT,
-    "grid.linewidth": 0.5,
-    "xtick.color": INK,
-    "ytick.color": INK,
-    "legend.frameon": False,
-    "figure.facecolor": "none",
-    "hatch.linewidth": 0.6,
-    "svg.fonttype": "none",
+    "font.family": "DejaVu Sans", "font.size": 9.0, "text.color": INK, "axes.edgecolor": FAINT,
+    "axes.labelcolor": INK, "axes.titlesize": 10.0, "axes.titlelocation": "left", "axes.spines.top": False,
+    "axes.spines.right": False, "axes.grid": True, "axes.axisbelow": True, "axes.facecolor": "none",
+    "grid.color": FAINT, "grid.linewidth": 0.5, "xtick.color": INK, "ytick.color": INK, "legend.frameon": False,
+    "figure.facecolor": "none", "hatch.linewidth": 0.6, "svg.fonttype": "none",
     # Class names and ids are text: a dollar sign in one starts no formula.
     "text.parse_math": False,
-}
+}  # fmt: skip
 
 
 def as_svg(figure: "Figure", description: str, prefix: str) -> str:
     """The figure as an inline SVG that takes its colours and font from the page; `prefix` keeps its ids its own."""
     text = io.StringIO()
-    with _style({"svg.hashsalt": prefix}), warnings.catch_warnings():
-        # The browser draws the text with its own fonts: a glyph that DejaVu lacks is no loss here.
-        warnings.filterwarnings("ignore", message="Glyph .* missing from", category=UserWarning)
+    with _style({"svg.hashsalt": prefix}):
         figure.savefig(text, format="svg", metadata={"Date": None}, transparent=True)
     svg = text.getvalue()
     svg = svg[svg.index("<svg") :]
@@ -74,8 +57,7 @@ def as_svg(figure: "Figure", description: str, prefix: str) -> str:
 def as_png(figure: "Figure", *, dots_per_inch: int = 150) -> bytes:
     """The figure as a PNG on white."""
     data = io.BytesIO()
-    with _style({}), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing from", category=UserWarning)
+    with _style({}):
         figure.savefig(data, format="png", dpi=dots_per_inch, facecolor=PAPER)
     return data.getvalue()
 
@@ -180,5 +162,7 @@ def _style(extra: dict[Any, Any]) -> Iterator[None]:
         import matplotlib
     except ImportError:
         raise ImportError("figures need matplotlib: pip install jinja2 matplotlib") from None
-    with matplotlib.rc_context({**_STYLE, **extra}):
+    with matplotlib.rc_context({**_STYLE, **extra}), warnings.catch_warnings():
+        # The browser draws the text with its own fonts: a glyph that DejaVu lacks is no loss.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from", category=UserWarning)
         yield

@@ -16,7 +16,7 @@ from hardsight.alignment import (
     disagreements,
     partial_correlation,
 )
-from hardsight.alignment.shown import notes
+from hardsight.alignment.analysis import notes
 
 N = 200
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from hardsight.alignment import Column, align_scores
-from hardsight.alignment.shown import decimals, interval_text, notes, p_text
+from hardsight.alignment.analysis import decimals, interval_text, notes, p_text
 from hardsight.records import write_json, write_thumbnails
 from hardsight.report import write_alignment_page
 from hardsight.report.alignment_figures import _steps

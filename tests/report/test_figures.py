@@ -14,10 +14,10 @@ from PIL import Image
 from hardsight.plotting import _VARIABLES, as_svg
 from hardsight.report import figures, write_figures
 from hardsight.report.gallery import PageView
-from hardsight.report.numbers import histogram
 from hardsight.report.page import Picture, filled, pictures
 from hardsight.report.reading import Score, read_run
 from hardsight.report.sections import SECTIONS
+from hardsight.report.view import histogram
 
 Maker = Callable[..., Path]
 

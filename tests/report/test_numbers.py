@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from hardsight.report.numbers import detection, histogram, means_by_class, pair_counts, ranked
+from hardsight.report.view import detection, histogram, means_by_class, pair_counts, ranked
 
 
 def _everyone(values: np.ndarray) -> dict[str, np.ndarray]:

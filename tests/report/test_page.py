@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from hardsight.report import samples_shown, write_report
-from hardsight.report.numbers import number
+from hardsight.report.view import number
 
 Maker = Callable[..., Path]
 HOSTILE = [

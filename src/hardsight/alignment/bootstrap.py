@@ -64,13 +64,9 @@ class Bootstrap:
 
 
 def bootstrap_correlations(
-    scores: Float[np.ndarray, "scores samples"],
-    human: Float[np.ndarray, "samples"],
-    method: str = "spearman",
-    *,
-    resamples: int = 2000,
-    generator: np.random.Generator,
-) -> Bootstrap:
+    scores: Float[np.ndarray, "scores samples"], human: Float[np.ndarray, "samples"], method: str = "spearman", *,
+    resamples: int = 2000, generator: np.random.Generator,
+) -> Bootstrap:  # fmt: skip
     """Correlate every score with the human column on `resamples` draws of whole samples, with replacement.
 
     Rank coefficients of more than 65,536 samples come from draws of 8,192 each, and are narrowed to what all would
@@ -181,14 +177,9 @@ def drawn_in_parts(method: str, *columns: Float[np.ndarray, "samples"]) -> bool:
 
 
 def correlate(
-    score: Any,
-    human: Any,
-    method: str = "spearman",
-    *,
-    resamples: int = 0,
-    level: float = 0.95,
+    score: Any, human: Any, method: str = "spearman", *, resamples: int = 0, level: float = 0.95,
     generator: np.random.Generator | None = None,
-) -> Correlation:
+) -> Correlation:  # fmt: skip
     """Spearman's, Pearson's or Kendall's (tau-b) coefficient of two columns, in [-1, 1].
 
     The p-value is two-sided and Student's t, but for Spearman's of at most 8 pairs, where it is exact, and for

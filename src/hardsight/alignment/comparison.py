@@ -93,16 +93,9 @@ def meng_rosenthal_rubin_test(
 
 
 def compare_correlations(
-    first: Any,
-    second: Any,
-    human: Any,
-    method: str = "spearman",
-    *,
-    signed: bool = False,
-    resamples: int = 0,
-    level: float = 0.95,
-    generator: np.random.Generator | None = None,
-) -> Comparison:
+    first: Any, second: Any, human: Any, method: str = "spearman", *, signed: bool = False, resamples: int = 0,
+    level: float = 0.95, generator: np.random.Generator | None = None,
+) -> Comparison:  # fmt: skip
     """All tests of whether `first` or `second` correlates more strongly with `human`, on the same samples.
 
     Strengths are compared, as the paper does: a score that falls where people's frequency rises is turned around first.

@@ -40,15 +40,9 @@ class Joined:
 
 
 def read_joined(
-    scores: Path | str,
-    humans: Path | str,
-    *,
-    human: str | None = None,
-    names: Sequence[str] | None = None,
-    id_column: str = "id",
-    human_direction: str = "easier",
-    partial: bool = False,
-) -> Joined:
+    scores: Path | str, humans: Path | str, *, human: str | None = None, names: Sequence[str] | None = None,
+    id_column: str = "id", human_direction: str = "easier", partial: bool = False,
+) -> Joined:  # fmt: skip
     """Read both files and join them by id.
 
     Without `names` every score of the table is taken, and those that cannot be correlated are left out with the reason;

@@ -172,7 +172,7 @@ def _write_pictures(folder: Path, sides: Mapping[str, Any], data: Path | None, s
 
 
 def _print(results: Mapping[str, Any], page: bool) -> None:
-    from hardsight.alignment.shown import decimals, interval_text, notes, p_text
+    from hardsight.alignment.analysis import decimals, interval_text, notes, p_text
 
     say(results["join"])
     scores, method = results["scores"], results["method"]

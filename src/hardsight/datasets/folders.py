@@ -28,14 +28,9 @@ _FREQUENCIES = ("selection_frequency", "human_selection_frequency", "hsf", "freq
 
 
 def read_image_folder(
-    folder: Path | str,
-    split: str = "all",
-    *,
-    class_names: Sequence[str] | None = None,
-    allow_empty: bool = False,
-    size: Size = None,
-    name: str = "folder",
-) -> FileDataset:
+    folder: Path | str, split: str = "all", *, class_names: Sequence[str] | None = None, allow_empty: bool = False,
+    size: Size = None, name: str = "folder",
+) -> FileDataset:  # fmt: skip
     """`folder/<class>/.../<file>`, classes and files in sorted order; a `split` other than "all" is a subfolder.
 
     A class folder without images is rejected unless `allow_empty`.
@@ -74,27 +69,17 @@ def of_domains(
 ) -> FileDataset:
     """One data set of the paths and labels of each domain."""
     return collect(
-        root,
-        [path for paths, _ in found.values() for path in paths],
+        root, [path for paths, _ in found.values() for path in paths],
         [label for _, labels in found.values() for label in labels],
-        domains=[number for number, (paths, _) in enumerate(found.values()) for _ in paths],
-        domain_names=tuple(found),
-        class_names=class_names,
-        **described,
-    )
+        domains=[number for number, (paths, _) in enumerate(found.values()) for _ in paths], domain_names=tuple(found),
+        class_names=class_names, **described,
+    )  # fmt: skip
 
 
 def read_image_list(
-    root: Path | str,
-    list_file: Path | str,
-    *,
-    class_names: Sequence[str],
-    first_label: int = 0,
-    prefix: str = "",
-    name: str = "list",
-    split: str = "all",
-    size: Size = None,
-) -> FileDataset:
+    root: Path | str, list_file: Path | str, *, class_names: Sequence[str], first_label: int = 0, prefix: str = "",
+    name: str = "list", split: str = "all", size: Size = None,
+) -> FileDataset:  # fmt: skip
     """The images that a text file lists as `path label`, paths relative to `root`; ids are line positions.
 
     `prefix` is taken off the front of each path first: published lists often name a folder of their author's.
@@ -127,19 +112,10 @@ def text_lines(path: Path | str) -> list[str]:
 
 
 def collect(
-    root: Path,
-    paths: Sequence[str],
-    labels: Sequence[int] | Tensor,
-    *,
-    name: str = "folder",
-    split: str = "all",
-    class_names: Sequence[str],
-    ids: Sequence[int] | None = None,
-    domains: Sequence[int] | None = None,
-    domain_names: Sequence[str] = (),
-    columns: Mapping[str, Tensor] | None = None,
-    size: Size = None,
-) -> FileDataset:
+    root: Path, paths: Sequence[str], labels: Sequence[int] | Tensor, *, name: str = "folder", split: str = "all",
+    class_names: Sequence[str], ids: Sequence[int] | None = None, domains: Sequence[int] | None = None,
+    domain_names: Sequence[str] = (), columns: Mapping[str, Tensor] | None = None, size: Size = None,
+) -> FileDataset:  # fmt: skip
     """A data set of the usable paths; the others are listed as skipped. Ids left out are positions in `paths`."""
     below = Below(root)
     problems = [below.problem(path) for path in paths]
@@ -232,16 +208,9 @@ def read_imagenet_val(
     official = [_NUMBER.search(path) for path in paths]
     ids = [int(match[1]) - 1 for match in official if match]
     return collect(
-        folder,
-        paths,
-        labels,
-        ids=ids if len(ids) == len(paths) else None,
-        columns=columns,
-        class_names=class_names,
-        name="imagenet-val",
-        split=split,
-        size=size,
-    )
+        folder, paths, labels, ids=ids if len(ids) == len(paths) else None, columns=columns, class_names=class_names,
+        name="imagenet-val", split=split, size=size,
+    )  # fmt: skip
 
 
 def read_imagenet_v2(folder: Path | str, split: str = "test", *, size: Size = None) -> FileDataset:
@@ -264,7 +233,7 @@ def read_selection_frequency(path: Path | str) -> dict[str, dict[str, float]]:
     path = plain_file(path, LARGEST_TEXT)
     table: dict[str, dict[str, float]] = {}
     with reading(path, "a table of images and selection frequencies"):
-        for image, wnid, share in _json_rows(path) if path.suffix.lower() == ".json" else _csv_rows(path):
+        for image, wnid, share in _shares(path):
             shares = table.setdefault(Path(image).stem, {})
             if shares.setdefault(wnid, float(share)) != float(share):
                 both = f"{shares[wnid]:g} and {float(share):g}"
@@ -276,6 +245,8 @@ def read_selection_frequency(path: Path | str) -> dict[str, dict[str, float]]:
 
 
 def _listed(folder: Path) -> tuple[list[str], list[int], tuple[str, ...]]:
+    from hardsight.files.plain import read_csv
+
     classes = [name for name in subfolders(folder) if _WNID.fullmatch(name)]
     if classes:
         # The official order is that of the numbers in the file names, across the class folders.
@@ -283,24 +254,18 @@ def _listed(folder: Path) -> tuple[list[str], list[int], tuple[str, ...]]:
         pairs.sort(key=lambda pair: Path(pair[0]).name)
         return [path for path, _ in pairs], [label for _, label in pairs], tuple(classes)
     for place in (folder, folder.parent):
-        if (place / "LOC_val_solution.csv").is_file():
-            return _kaggle(place / "LOC_val_solution.csv")
+        kaggle = place / "LOC_val_solution.csv"
+        if kaggle.is_file():
+            with reading(kaggle, "a CSV of ImageId and PredictionString, a wnid first in it"):
+                rows = [(row["ImageId"], row["PredictionString"].split()[0]) for row in read_csv(kaggle).to_pylist()]
+            label_of = {wnid: label for label, wnid in enumerate(sorted({wnid for _, wnid in rows}))}
+            rows.sort()
+            return [f"{image}.JPEG" for image, _ in rows], [label_of[wnid] for _, wnid in rows], tuple(label_of)
         if (place / "val.txt").is_file():
             paths, labels = parse_list(place / "val.txt", 1000)
             return paths, labels, tuple(str(label) for label in range(1000))
     wanted = "one folder per class (n01440764, ...), or val.txt or LOC_val_solution.csv"
     raise FileNotFoundError(f"{folder} must hold {wanted}; it holds none")
-
-
-def _kaggle(path: Path) -> tuple[list[str], list[int], tuple[str, ...]]:
-    from hardsight.files.plain import read_csv
-
-    with reading(path, "a CSV of ImageId and PredictionString, a wnid first in it"):
-        rows = [(row["ImageId"], row["PredictionString"].split()[0]) for row in read_csv(path).to_pylist()]
-    classes = sorted({wnid for _, wnid in rows})
-    label_of = {wnid: label for label, wnid in enumerate(classes)}
-    rows.sort()
-    return [f"{image}.JPEG" for image, _ in rows], [label_of[wnid] for _, wnid in rows], tuple(classes)
 
 
 def _share(table: Mapping[str, Mapping[str, float]], path: str, class_name: str) -> float:
@@ -311,9 +276,18 @@ def _share(table: Mapping[str, Mapping[str, float]], path: str, class_name: str)
     return shares.get(class_name, shares.get("", math.nan))
 
 
-def _csv_rows(path: Path) -> Iterator[tuple[str, str, Any]]:
+def _shares(path: Path) -> Iterator[tuple[str, str, Any]]:
+    """Image, wnid and share of each row of a table of frequencies."""
     from hardsight.files.plain import read_csv
 
+    if path.suffix.lower() == ".json":
+        for key, value in read_json(path).items():
+            if not isinstance(value, dict):
+                yield key, "", value
+                continue
+            for inner, share in value.items():
+                yield (inner, key, share) if _WNID.fullmatch(key) else (key, inner, share)
+        return
     table = read_csv(path, column_types=dict.fromkeys((*_IMAGES, "wnid"), "string"))
     header = table.column_names
     image, share = (next((name for name in names if name in header), "") for names in (_IMAGES, _FREQUENCIES))
@@ -322,12 +296,3 @@ def _csv_rows(path: Path) -> Iterator[tuple[str, str, Any]]:
         raise RefusedError(f"{path} must have {wanted}; got {quoted(header)}")
     for row in table.to_pylist():
         yield row[image], row.get("wnid") or "", row[share]
-
-
-def _json_rows(path: Path) -> Iterator[tuple[str, str, Any]]:
-    for key, value in read_json(path).items():
-        if not isinstance(value, dict):
-            yield key, "", value
-            continue
-        for inner, share in value.items():
-            yield (inner, key, share) if _WNID.fullmatch(key) else (key, inner, share)

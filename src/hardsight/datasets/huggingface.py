@@ -61,13 +61,9 @@ class ParquetDataset(FileDataset):
 
 
 def read_huggingface(
-    folder: Path | str,
-    split: str = "train",
-    *,
-    image_column: str | None = None,
-    label_column: str | None = None,
+    folder: Path | str, split: str = "train", *, image_column: str | None = None, label_column: str | None = None,
     size: Size = None,
-) -> ParquetDataset:
+) -> ParquetDataset:  # fmt: skip
     """The split's Parquet files, `data/train-00000-of-00002.parquet` or `<config>/train/0000.parquet`, in sorted order.
 
     Columns left out are found by the schema. Every other column of whole numbers that int64 can hold goes to `columns`.
@@ -106,16 +102,11 @@ def read_huggingface(
         for row in range(len(part))
     ]
     return ParquetDataset(
-        root=folder,
-        paths=tuple(paths),
-        labels=labels,
+        root=folder, paths=tuple(paths), labels=labels,
         class_names=_class_names(features.get(label, {}).get("names"), label, labels),
-        columns={name: column for name, column in numbers.items() if column is not None},
-        name=folder.resolve().name,
-        split=split,
-        size=size,
-        image_column=image,
-    )
+        columns={name: column for name, column in numbers.items() if column is not None}, name=folder.resolve().name,
+        split=split, size=size, image_column=image,
+    )  # fmt: skip
 
 
 def splits(folder: Path | str) -> tuple[str, ...]:

@@ -218,14 +218,9 @@ class FileDataset(_Labelled):
         if images is None:
             raise ValueError(f"{self.name} ({self.split}) under {self.root} holds no image that can be read")
         return ArrayDataset(
-            images=images[: len(kept)],
-            name=self.name,
-            split=self.split,
-            class_names=self.class_names,
-            domain_names=self.domain_names,
-            skipped=tuple(skipped),
-            **_Labelled._rows(self, torch.tensor(kept)),
-        )
+            images=images[: len(kept)], name=self.name, split=self.split, class_names=self.class_names,
+            domain_names=self.domain_names, skipped=tuple(skipped), **_Labelled._rows(self, torch.tensor(kept)),
+        )  # fmt: skip
 
     def unreadable(self, *, workers: int | None = None) -> tuple[Skipped, ...]:
         """The files that do not decode, found by decoding every one."""

@@ -28,15 +28,10 @@ class DeviceLoader(EpochLoader):
     """
 
     def __init__(
-        self,
-        images: Shaped[Tensor, "samples channels height width"],
-        labels: Integer[Tensor, "labels"],
-        ids: Integer[Tensor, "ids"] | None = None,
-        batch_size: int = 128,
-        *,
-        device: torch.device | str | None = None,
+        self, images: Shaped[Tensor, "samples channels height width"], labels: Integer[Tensor, "labels"],
+        ids: Integer[Tensor, "ids"] | None = None, batch_size: int = 128, *, device: torch.device | str | None = None,
         **options: Unpack[LoaderOptions],
-    ) -> None:
+    ) -> None:  # fmt: skip
         if images.dtype != torch.uint8 or images.ndim != 4:
             raise TypeError(f"images must be uint8 [N, C, H, W]; got {images.dtype} {list(images.shape)}")
         if not len(images):
@@ -65,15 +60,9 @@ class StreamingLoader(EpochLoader):
     """
 
     def __init__(
-        self,
-        files: FileDataset,
-        batch_size: int = 128,
-        *,
-        device: torch.device | str = "cpu",
-        workers: int | None = None,
-        ahead: int = 2,
-        **options: Unpack[LoaderOptions],
-    ) -> None:
+        self, files: FileDataset, batch_size: int = 128, *, device: torch.device | str = "cpu",
+        workers: int | None = None, ahead: int = 2, **options: Unpack[LoaderOptions],
+    ) -> None:  # fmt: skip
         if not len(files):
             raise ValueError("files must hold at least one image; got none")
         if workers is not None and workers < 1:

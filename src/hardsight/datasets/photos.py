@@ -38,14 +38,9 @@ _PACS_LISTS = ("splits", "kfold", "pacs_label", ".", "..")
 
 
 def _read_office(
-    name: str,
-    folder: Path | str,
-    split: str = "all",
-    *,
-    lists: Mapping[str, str] | None = None,
-    prefix: str = "",
+    name: str, folder: Path | str, split: str = "all", *, lists: Mapping[str, str] | None = None, prefix: str = "",
     size: Size = None,
-) -> FileDataset:
+) -> FileDataset:  # fmt: skip
     """Office-31, Office-Caltech10 or Office-Home: `<domain>/<class>/<file>`, or `<domain>/images/<class>/<file>`.
 
     A domain's name is also a split. `lists` maps domains to image lists that are read instead; `prefix` is taken off
@@ -188,15 +183,11 @@ def read_mars(folder: Path | str, split: str = "train", *, size: Size = None) ->
     chosen = _chosen(folder, split, tracklet)
     columns = {"tracklet": tracklet, "camera": camera, "identity": identity}
     return collect(
-        folder,
-        [f"bbox_{half}/{parsed[index]['identity']}/{names[index]}" for index in chosen],
+        folder, [f"bbox_{half}/{parsed[index]['identity']}/{names[index]}" for index in chosen],
         torch.from_numpy(labels[chosen]),
         columns={key: torch.from_numpy(column[chosen]) for key, column in columns.items()},
-        class_names=tuple(f"{person:04d}" for person in people),
-        name="mars",
-        split=split,
-        size=size,
-    )
+        class_names=tuple(f"{person:04d}" for person in people), name="mars", split=split, size=size,
+    )  # fmt: skip
 
 
 def _tracklets(

@@ -8,7 +8,7 @@ import os
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from hardsight.datasets.interface import ArrayDataset, FileDataset
 from hardsight.names import check_name, unknown_name
@@ -116,10 +116,6 @@ def plain_name(name: str) -> str:
     return "".join(letter for letter in name.lower() if letter.isalnum())
 
 
-Completeness = Literal["complete", "incomplete", "absent"]
-Agreement = Literal["match", "differs"]
-
-
 @dataclasses.dataclass(frozen=True)
 class SplitState:
     """One split: what was found, what the public release holds, and what is wrong."""
@@ -132,13 +128,16 @@ class SplitState:
 
 @dataclasses.dataclass(frozen=True)
 class State:
-    """One data set below a root; `checksums` has each file there whose MD5 is published."""
+    """One data set below a root: "complete", "incomplete" or "absent".
+
+    `checksums` has each file there whose MD5 is published: "match" or "differs".
+    """
 
     name: str
-    state: Completeness
+    state: str
     folder: str | None
     splits: tuple[SplitState, ...]
-    checksums: dict[str, Agreement]
+    checksums: dict[str, str]
 
     @property
     def problems(self) -> tuple[str, ...]:
@@ -181,10 +180,10 @@ def _state(known: Source, root: Path, decode: bool) -> State:
         except (ValueError, OSError) as error:
             problem = str(error)
         splits.append(SplitState(split, found, expected, problem))
-    state: Completeness = "incomplete" if any(split.problem for split in splits) else "complete"
+    state = "incomplete" if any(split.problem for split in splits) else "complete"
     if missing == len(known.splits):
         state = "absent"
-    checksums: dict[str, Agreement] = {}
+    checksums: dict[str, str] = {}
     for name in filter(lambda name: (folder / name).is_file(), known.md5):
         with (folder / name).open("rb") as file:
             # MD5 is what the publishers give: it finds accidents, not forgeries.

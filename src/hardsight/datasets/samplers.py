@@ -101,7 +101,18 @@ class CurriculumSampler(EpochSampler):
         self.epochs, self.start, self.pacing = epochs, start, pacing
         self.easiest_first = hardness.cpu().argsort(stable=True)
         if labels is not None:
-            self.easiest_first = _balanced(self.easiest_first, labels.cpu())
+            if labels.shape != hardness.shape:
+                raise ValueError(
+                    f"labels must be one for each of the {len(hardness)} samples; got {list(labels.shape)}"
+                )
+            check_classes("labels", labels)
+            given = labels.cpu()[self.easiest_first]
+            grouped = self.easiest_first[given.argsort(stable=True)]
+            sizes = torch.unique_consecutive(labels.cpu()[grouped], return_counts=True)[1]
+            place = torch.arange(len(grouped)) - torch.repeat_interleave(sizes.cumsum(0) - sizes, sizes)
+            # The place as a share of the class: a prefix holds the same share of every class, large or small.
+            share = (place.double() + 0.5) / torch.repeat_interleave(sizes, sizes)
+            self.easiest_first = grouped[share.argsort(stable=True)]
 
     def share(self, epoch: int) -> float:
         """The share of the samples that epoch draws from, in [start, 1]."""
@@ -258,19 +269,6 @@ def count_of(share: float, samples: int, rounded: Callable[[float], int]) -> int
     product = share * samples
     whole = round(product)
     return whole if math.isclose(product, whole, rel_tol=1e-12) else rounded(product)
-
-
-def _balanced(order: Tensor, labels: Tensor) -> Tensor:
-    """An order by the place within the class, so that every prefix of it is balanced."""
-    if labels.shape != order.shape:
-        raise ValueError(f"labels must be one for each of the {len(order)} samples; got {list(labels.shape)}")
-    check_classes("labels", labels)
-    grouped = order[labels[order].argsort(stable=True)]
-    sizes = torch.unique_consecutive(labels[grouped], return_counts=True)[1]
-    place = torch.arange(len(grouped)) - torch.repeat_interleave(sizes.cumsum(0) - sizes, sizes)
-    # The place as a share of the class: a prefix holds the same share of every class, large or small.
-    share = (place.double() + 0.5) / torch.repeat_interleave(sizes, sizes)
-    return grouped[share.argsort(stable=True)]
 
 
 def _check_rows(name: str, values: Tensor) -> None:

@@ -20,14 +20,9 @@ if TYPE_CHECKING:
 
 
 def explore(
-    source: Path | str,
-    images: Path | str | None = None,
-    *,
-    show: Sequence[str] = (),
-    host: str = "127.0.0.1",
-    port: int = 0,
-    browser: bool = True,
-) -> "Explorer":
+    source: Path | str, images: Path | str | None = None, *, show: Sequence[str] = (), host: str = "127.0.0.1",
+    port: int = 0, browser: bool = True,
+) -> "Explorer":  # fmt: skip
     """Serve the page of an audit's folder, a run's record or a Parquet table of scores, and open it.
 
     `images` is the folder that the table's paths are relative to; left out, where the record says they were. `show`

@@ -4,6 +4,7 @@ import getpass
 import math
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -63,19 +64,11 @@ class Answers:
         """What there is to see: columns, classes, which of them come first."""
         names = self.columns.class_names
         columns = [
-            {
-                "name": one.name,
-                "role": one.role,
-                "title": one.title,
-                "kind": one.kind,
-                "direction": one.direction,
-                "low": one.low,
-                "high": one.high,
-                "values": names if one.name in CLASSES and one.role == "list" else one.values,
-            }
+            asdict(one) | {"values": names if one.name in CLASSES and one.role == "list" else one.values}
             for one in self.columns.all.values()
         ]
         decision = {"name": DECISION, "role": "list", "title": "Decision", "kind": "", "values": NAMES}
+        scores = {} if self.tokens is None else self.tokens.scores
         return {
             "name": self.source.name,
             "rows": self.columns.rows,
@@ -85,9 +78,7 @@ class Answers:
             "sort": self._sort,
             "matrix": self._matrix,
             "pictures": self.pictures.any,
-            "tokens": []
-            if self.tokens is None
-            else [{"name": name, "title": said.get("title") or name} for name, said in self.tokens.scores.items()],
+            "tokens": [{"name": name, "title": said.get("title") or name} for name, said in scores.items()],
             "user": _user(),
             "folder": str(self.source.decisions),
         }
@@ -140,12 +131,10 @@ class Answers:
         """Some rows of a selection, by a number: what a gallery shows of each."""
         filters = parse_filters(asked.get("filters"))
         start, count = _whole(asked.get("start", 0)), min(_whole(asked.get("count", 60)), _MOST_ROWS)
-        by = asked.get("by")
-        selection = Selection(self.selections, filters)
+        by, selection = asked.get("by"), Selection(self.selections, filters)
+        rows = selection.every_row()[start : start + count]
         if by:
             rows = selection.page(str(by), start, count, descending=bool(asked.get("descending")))
-        else:
-            rows = selection.every_row()[start : start + count]
         cards = self.cards(rows.tolist(), str(by or ""), asked.get("tokens"))
         return {"rows": cards, "count": selection.rows.count}
 
@@ -178,7 +167,6 @@ class Answers:
         return [values[code] for code in self.columns.array(name)[rows].tolist()]
 
     def sample(self, row: int, tokens: str = "") -> dict[str, Any]:
-        """All that is known of one sample."""
         self._check_row(row)
         told: dict[str, Any] = self.cards([row], tokens=tokens)[0]
         for one in self.columns.of("text", "list"):
@@ -192,14 +180,10 @@ class Answers:
         # Of its class; of all where there are no classes.
         codes = self.columns.array("label") if "label" in [one.name for one in self.columns.of("list")] else None
         members = np.arange(self.columns.rows) if codes is None else np.flatnonzero(codes == codes[row])
-        told["scores"] = [
-            {
-                "name": name,
-                "value": _plain(value),
-                "below": _plain(share_below(self.columns.array(name)[members], value)),
-            }
-            for name, value in scores
-        ]
+        told["scores"] = []
+        for name, value in scores:
+            below = _plain(share_below(self.columns.array(name)[members], value))
+            told["scores"].append({"name": name, "value": _plain(value), "below": below})
         told["neighbours"] = self.cards(self._nearest(row))
         told["history"] = [_mark(one) for one in self.decisions.history(row)]
         told["trajectory"] = trajectory(self.source.records, told["id"])
@@ -274,7 +258,6 @@ def _map(selection: Selection, asked: Mapping[str, Any]) -> dict[str, np.ndarray
 
 
 def _names(given: Any, known: list[str]) -> list[str]:
-    """Names of columns that are asked for, at most so many."""
     if given is None:
         return []
     if not isinstance(given, list) or len(given) > _MOST_COLUMNS:

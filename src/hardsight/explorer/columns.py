@@ -68,7 +68,6 @@ class Columns:
         self._mapped: dict[str, pa.RecordBatch] = {}
 
     def of(self, *roles: str) -> list[Column]:
-        """The columns with one of these roles."""
         return [one for one in self.all.values() if one.role in roles]
 
     def arrow(self, name: str, part: str = "value") -> pa.Array:
@@ -109,7 +108,6 @@ class Columns:
 
 
 def digest_of(table: Path) -> str:
-    """The hashes of the bytes of a table's files."""
     found = []
     for path in table_files(table):
         with path.open("rb") as file:

@@ -73,7 +73,6 @@ class Decisions:
         return len(marks)
 
     def of(self, row: int) -> Mark | None:
-        """The decision that holds for a row."""
         return self.marks.of(self.columns.texts("id", [row])[0])
 
     def history(self, row: int) -> list[Mark]:
@@ -156,30 +155,27 @@ class Decisions:
 
     def _listed(self) -> pa.Table:
         """The suspects, then all others that have been decided, as an action list holds them."""
-        others = np.setdiff1d(np.flatnonzero(self.codes), self.suspects)
-        rows = np.concatenate([self.suspects, others])
+        rows = np.concatenate([self.suspects, np.setdiff1d(np.flatnonzero(self.codes), self.suspects)])
         found: dict[str, list[Any]] = {"id": self.columns.texts("id", rows)}
         standing = [self.marks.of(one) for one in found["id"]]
         found["action"] = [one.action if one and one.action in ("relabel", "drop") else "keep" for one in standing]
         found["new_label"] = [one.label if one else None for one in standing]
+        lists = {one.name for one in self.columns.of("list")}
+        names = [*self.columns.class_names, None]
         for name in ("label", "expected"):
-            found[name] = self._classes(name if name in self.columns.all else "predicted", rows)
+            column = name if name in self.columns.all else "predicted"
+            codes = self.columns.array(column)[rows].tolist() if column in lists else [len(names) - 1] * len(rows)
+            found[name] = [names[code] for code in codes]
         for name in ("suspicion", "reasons", "path"):
             with contextlib.suppress(KeyError):
                 found[name] = self.columns.texts(name, rows)
         found = {"suspicion": [None] * len(rows), "reasons": [None] * len(rows)} | found
-        shown = [one.name for one in self.columns.of("text") if one.kind == "shown" and one.name not in COLUMNS]
         table = pa.table(found)
-        for name in shown:
-            texts = pa.array(self.columns.texts(name, rows), pa.string())
-            table = table.append_column(pa.field(name, pa.string(), metadata={"kind": "shown"}), texts)
+        for one in self.columns.of("text"):
+            if one.kind == "shown" and one.name not in COLUMNS:
+                texts = pa.array(self.columns.texts(one.name, rows), pa.string())
+                table = table.append_column(pa.field(one.name, pa.string(), metadata={"kind": "shown"}), texts)
         return table
-
-    def _classes(self, name: str, rows: np.ndarray) -> list[str | None]:
-        if name not in self.columns.all or self.columns.all[name].role != "list":
-            return [None] * len(rows)
-        names = [*self.columns.class_names, None]
-        return [names[code] for code in self.columns.array(name)[rows].tolist()]
 
 
 def _signature(path: Path) -> tuple[int, int]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hardsight.explorer.query import BINS, View
+from hardsight.files import quoted
 
 MOST_FILTERS, MOST_CORNERS, MOST_VALUES, LONGEST_WORDS = 64, 512, 2000, 200
 
@@ -31,37 +32,37 @@ class Filter:
 def parse_filters(given: Any) -> tuple[Filter, ...]:
     """The filters of a request; ValueError where it is anything else."""
     if not isinstance(given, list) or len(given) > MOST_FILTERS:
-        raise ValueError(f"filters must be a list of at most {MOST_FILTERS}; got {_short(given)}")
+        raise ValueError(f"filters must be a list of at most {MOST_FILTERS}; got {quoted(given)}")
     return tuple(_parsed(one) for one in given)
 
 
 def parse_view(given: Any) -> View:
     """A rectangle of a map that is not empty."""
     if not isinstance(given, list) or len(given) != 4:
-        raise ValueError(f"view must be four numbers; got {_short(given)}")
+        raise ValueError(f"view must be four numbers; got {quoted(given)}")
     view = View(*(_number(one) for one in given))
     if not (view.left < view.right and view.bottom < view.top):
-        raise ValueError(f"view must have its left below its right and its bottom below its top; got {_short(given)}")
+        raise ValueError(f"view must have its left below its right and its bottom below its top; got {quoted(given)}")
     return view
 
 
 def _parsed(given: Any) -> Filter:
     if not isinstance(given, Mapping) or given.get("kind") not in _VALUES:
-        raise ValueError(f"filter must have a kind out of {', '.join(_VALUES)}; got {_short(given)}")
+        raise ValueError(f"filter must have a kind out of {', '.join(_VALUES)}; got {quoted(given)}")
     kind, (columns, read) = given["kind"], _VALUES[given["kind"]]
     names = given.get("columns", [])
     if not isinstance(names, list) or len(names) != columns or not all(isinstance(one, str) for one in names):
-        raise ValueError(f"filter must name {columns} columns for a {kind}; got {_short(names)}")
+        raise ValueError(f"filter must name {columns} columns for a {kind}; got {quoted(names)}")
     values = given.get("values")
     if not isinstance(values, list) or not 1 <= len(values) <= MOST_VALUES:
-        raise ValueError(f"filter must have 1 to {MOST_VALUES} values; got {_short(values)}")
+        raise ValueError(f"filter must have 1 to {MOST_VALUES} values; got {quoted(values)}")
     return Filter(kind, tuple(names), read(values))
 
 
 def _brush(values: list[Any]) -> tuple[Any, ...]:
     low, high = (_whole(one) for one in _exactly(values, 2))
     if not 0 <= low <= high < BINS:
-        raise ValueError(f"brush must go from a bin to a later one of {BINS}; got {_short(values)}")
+        raise ValueError(f"brush must go from a bin to a later one of {BINS}; got {quoted(values)}")
     return low, high
 
 
@@ -78,7 +79,7 @@ def _polygon(values: list[Any]) -> tuple[Any, ...]:
 def _words(values: list[Any]) -> tuple[Any, ...]:
     (words,) = _exactly(values, 1)
     if not isinstance(words, str) or not 1 <= len(words) <= LONGEST_WORDS:
-        raise ValueError(f"search must be 1 to {LONGEST_WORDS} characters; got {_short(words)}")
+        raise ValueError(f"search must be 1 to {LONGEST_WORDS} characters; got {quoted(words)}")
     return (words,)
 
 
@@ -93,22 +94,17 @@ _VALUES: dict[str, tuple[int, Callable[[list[Any]], tuple[Any, ...]]]] = {
 
 def _exactly(values: Any, count: int) -> list[Any]:
     if not isinstance(values, list) or len(values) != count:
-        raise ValueError(f"filter must have {count} values here; got {_short(values)}")
+        raise ValueError(f"filter must have {count} values here; got {quoted(values)}")
     return values
 
 
 def _whole(value: Any) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 31:
-        raise ValueError(f"values must be whole numbers from 0 on; got {_short(value)}")
+        raise ValueError(f"values must be whole numbers from 0 on; got {quoted(value)}")
     return value
 
 
 def _number(value: Any) -> float:
     if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value) or abs(value) > 1e300:
-        raise ValueError(f"values must be finite numbers; got {_short(value)}")
+        raise ValueError(f"values must be finite numbers; got {quoted(value)}")
     return float(value)
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:80]}..."

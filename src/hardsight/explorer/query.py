@@ -51,7 +51,6 @@ def binned(values: np.ndarray, low: float, high: float) -> np.ndarray:
 
 
 def failing(passes: Sequence[np.ndarray], rows: int) -> np.ndarray:
-    """How many of the filters each row fails."""
     failed = np.zeros(rows, np.uint8)
     for mask in passes:
         failed += ~mask
@@ -92,7 +91,6 @@ def passing(failed: np.ndarray, *own: np.ndarray) -> Rows:
 
 
 def taken(column: np.ndarray, rows: np.ndarray | None) -> np.ndarray:
-    """A column at these rows, at all for None."""
     return column if rows is None else column.take(rows)
 
 

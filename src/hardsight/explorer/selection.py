@@ -1,9 +1,7 @@
 """A selection of a table's samples: which rows pass the filters, and what the page shows of them."""
 
-import threading
-from collections import OrderedDict
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -36,9 +34,8 @@ class Selections:
     def __init__(self, columns: Columns, decision: np.ndarray, every: int = 1) -> None:
         self.columns, self.decision, self.every = columns, decision, every
         self.rows = len(range(0, columns.rows, every))
-        self._masks: OrderedDict[Filter, np.ndarray] = OrderedDict()
+        self._kept = lru_cache(_MASKS)(self._passing)
         self._counted: dict[str, tuple[Any, Rows, np.ndarray]] = {}
-        self._lock = threading.Lock()
         self._arrays: dict[tuple[str, str], np.ndarray] = {}
         self._placed: tuple[Any, np.ndarray] = (None, np.zeros(0, np.int32))
 
@@ -49,7 +46,6 @@ class Selections:
         return self if every == 1 else Selections(self.columns, self.decision, every)
 
     def array(self, name: str, part: str = "value") -> np.ndarray:
-        """A column, of the rows that are looked at."""
         if name == DECISION:
             return self.decision[:: self.every]
         if self.every == 1:
@@ -60,17 +56,7 @@ class Selections:
 
     def mask(self, one: Filter) -> np.ndarray:
         """Which rows pass a filter; those of the last filters are kept, while decisions may change at any time."""
-        if DECISION in one.columns:
-            return self._passing(one)
-        mask = self._masks.get(one)
-        if mask is None:
-            mask = self._passing(one)
-        with self._lock:
-            self._masks[one] = mask
-            self._masks.move_to_end(one)
-            if len(self._masks) > _MASKS:
-                self._masks.popitem(last=False)
-        return mask
+        return self._passing(one) if DECISION in one.columns else self._kept(one)
 
     def counts(self, of: str, codes: np.ndarray, rows: Rows, size: int, tag: Any = None) -> np.ndarray:
         """How often each code occurs at these rows, from the last counts of the same name and tag."""
@@ -96,7 +82,13 @@ class Selections:
 
     def _passing(self, one: Filter) -> np.ndarray:
         if one.kind == "search":
-            return self._found(one.values[0])
+            # The rows whose id is these words, or one of whose texts holds them, whatever the case.
+            found = pc.equal(self.columns.arrow("id").cast(pa.large_string()), one.values[0])
+            for column in self.columns.of("text"):
+                held = pc.match_substring(self.columns.arrow(column.name), one.values[0], ignore_case=True)
+                found = pc.or_(found, pc.fill_null(held, False))
+            mask: np.ndarray = found.to_numpy(zero_copy_only=False)[:: self.every]
+            return mask
         if one.kind == "brush":
             (name,) = one.columns
             bins = self.array(self.column(name, "number").name, "bin")
@@ -108,10 +100,10 @@ class Selections:
             return query.inside(x, y, np.array(one.values))
         if one.kind == "pair":
             first, second = (self.array(self.column(name, "list").name) for name in one.columns)
-            found = np.zeros(self.rows, bool)
+            either = np.zeros(self.rows, bool)
             for a, b in one.values:
-                found |= (first == a) & (second == b)
-            return found
+                either |= (first == a) & (second == b)
+            return either
         return self._listed(one)
 
     def _listed(self, one: Filter) -> np.ndarray:
@@ -125,15 +117,6 @@ class Selections:
         known[[code for code in one.values if code < 1 << 16]] = True
         listed: np.ndarray = known[codes]
         return listed
-
-    def _found(self, words: str) -> np.ndarray:
-        """The rows whose id is these words, or one of whose texts holds them, whatever the case."""
-        found = pc.equal(self.columns.arrow("id").cast(pa.large_string()), words)
-        for column in self.columns.of("text"):
-            held = pc.match_substring(self.columns.arrow(column.name), words, ignore_case=True)
-            found = pc.or_(found, pc.fill_null(held, False))
-        mask: np.ndarray = found.to_numpy(zero_copy_only=False)
-        return mask[:: self.every]
 
 
 class Selection:
@@ -149,7 +132,6 @@ class Selection:
         return query.passing(self.failed)
 
     def _others(self, *columns: str) -> Rows:
-        """The rows that pass the filters of other columns."""
         own = [mask for one, mask in zip(self.filters, self._masks, strict=True) if one.columns == columns]
         return query.passing(self.failed, *own) if own else self.rows
 
@@ -211,11 +193,9 @@ class Selection:
         return codes if codes.dtype == np.uint8 else np.minimum(codes, query.MISSING).astype(np.uint8)
 
     def page(self, by: str, start: int, count: int, *, descending: bool) -> np.ndarray:
-        """The rows from place `start` on, by a number."""
         self.of.column(by, "number")
         bins, values = self.of.array(by, "bin"), self.of.array(by)
         return query.page_of(bins, values, self.rows.numbers, start, count, descending=descending)
 
     def every_row(self) -> np.ndarray:
-        """All selected rows."""
         return np.flatnonzero(self.rows.passes)

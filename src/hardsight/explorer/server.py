@@ -50,7 +50,6 @@ class Guard:
         self.app, self.token, self.hosts = app, token, hosts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request, or reject it."""
         if scope["type"] == "lifespan":
             await self.app(scope, receive, send)
             return
@@ -61,11 +60,10 @@ class Guard:
                 message["headers"] = [*message.get("headers", []), *extra]
             await send(message)
 
-        refused = self._refused(scope)
-        answer = self.app if refused is None else _error(refused, 403)
-        await answer(scope, receive, guarded)
+        problem = self._problem(scope)
+        await (_error(problem, 403) if problem else self.app)(scope, receive, guarded)
 
-    def _refused(self, scope: Scope) -> str | None:
+    def _problem(self, scope: Scope) -> str:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope.get("headers", [])}
         if headers.get("host", "") not in self.hosts:
             return "this host is not served here"
@@ -73,11 +71,11 @@ class Guard:
         if origin is not None and origin not in {f"http://{host}" for host in self.hosts}:
             return "another origin may not ask here"
         if scope["path"].startswith("/page/"):
-            return None  # the library's own files, the same for everybody
+            return ""  # the library's own files, the same for everybody
         given = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
         if not secrets.compare_digest(headers.get("x-token", given).encode(), self.token.encode()):
             return "the address must be the one that was printed, with its token"
-        return None
+        return ""
 
 
 def application(answers: Answers, token: str, hosts: frozenset[str]) -> ASGIApp:
@@ -97,19 +95,17 @@ def application(answers: Answers, token: str, hosts: frozenset[str]) -> ASGIApp:
         row, side = _whole(request, "row", 0), _whole(request, "side", SIDES[0])
         if not 0 <= row < answers.columns.rows or side not in SIDES:
             return _error("there is no such picture", 404)
-        if request.query_params.get("heat"):
-            found = answers.pictures.heat(row)
-        else:
-            found = await run_in_threadpool(answers.pictures.picture, row, side)
+        wanted = (
+            (answers.pictures.heat, row) if request.query_params.get("heat") else (answers.pictures.picture, row, side)
+        )
+        found = await run_in_threadpool(*wanted)
         if found is None:
             return _error("there is no such picture", 404)
-        kind = "image/png" if found.startswith(b"\x89PNG") else "image/jpeg"
-        return Response(found, media_type=kind)
+        return Response(found, media_type="image/png" if found.startswith(b"\x89PNG") else "image/jpeg")
 
     async def sample(request: Request) -> Response:
-        return _json(
-            await run_in_threadpool(answers.sample, _whole(request, "row", -1), request.query_params.get("tokens", ""))
-        )
+        tokens = request.query_params.get("tokens", "")
+        return _json(await run_in_threadpool(answers.sample, _whole(request, "row", -1), tokens))
 
     async def news(request: Request) -> Response:
         return _json(await run_in_threadpool(answers.news, _whole(request, "since", 0)))
@@ -144,7 +140,13 @@ class Explorer:
 
     def __init__(self, answers: Answers, host: str = "127.0.0.1", port: int = 0) -> None:
         self._answers = answers
-        self._socket = _listening(host, port)
+        try:
+            family = socket.AF_INET6 if ":" in host else socket.AF_INET
+            self._socket = socket.create_server((host, port), family=family)
+        except OSError as problem:
+            if problem.errno == errno.EADDRINUSE:
+                raise ValueError(f"port must be free; {port} is in use: give another, or 0 for any") from None
+            raise
         port = self._socket.getsockname()[1]
         token = secrets.token_urlsafe(24)
         names = _LOCAL if host in ("127.0.0.1", "localhost", "::1") else (*_LOCAL, host, socket.gethostname())
@@ -186,15 +188,6 @@ class Explorer:
 
     def _repr_html_(self) -> str:
         return f'<a href="{self.url}" target="_blank" rel="noreferrer">explore the samples</a>'
-
-
-def _listening(host: str, port: int) -> socket.socket:
-    try:
-        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
-    except OSError as problem:
-        if problem.errno == errno.EADDRINUSE:
-            raise ValueError(f"port must be free; {port} is in use: give another, or 0 for any") from None
-        raise
 
 
 async def _body(request: Request) -> Mapping[str, Any]:

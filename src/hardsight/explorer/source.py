@@ -4,11 +4,11 @@ Pictures are the files that the table names, below one folder and nowhere else, 
 sample's way through a training, epoch by epoch.
 """
 
+import functools
 import io
 import os
 import re
 import threading
-from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -86,14 +86,11 @@ def find_source(source: Path | str, images: Path | str | None = None) -> Source:
         said = (_inside(details, "data", "root"), _inside(details, "config", "data", "root"), written)
         images = next((one for one in said if isinstance(one, str) and os.path.isdir(one)), None)
     return Source(
-        name=str(details.get("name") or path.resolve().name),
-        table=table,
-        decisions=decisions,
-        records=records,
+        name=str(details.get("name") or path.resolve().name), table=table, decisions=decisions, records=records,
         class_names=tuple(str(one) for one in names) if isinstance(names, list) else (),
         images=None if images is None else Path(images),
         estimated=max(0, estimated) if isinstance(estimated, int) else 0,
-    )
+    )  # fmt: skip
 
 
 def _inside(details: Any, *keys: str) -> Any:
@@ -108,7 +105,7 @@ class Pictures:
     def __init__(self, columns: Columns, source: Source) -> None:
         self.columns, self.source = columns, source
         self._two = threading.Semaphore(2)
-        self._cache: OrderedDict[tuple[int, int], bytes] = OrderedDict()
+        self._picture = functools.lru_cache(_CACHED)(self._made)
         self._kept = {kind: _kept(name, source.records) for kind, name in _KEPT.items()}
 
     @property
@@ -117,24 +114,20 @@ class Pictures:
         return bool(self._kept["picture"]) or (self.source.images is not None and "path" in self.columns.all)
 
     def heat(self, row: int) -> bytes | None:
-        """The heat map that a record keeps of a sample."""
         return self._kept["heat"].get(str(self.columns.texts("id", [row])[0]))
 
     def picture(self, row: int, side: int) -> bytes:
         """A sample's picture, its longer side at most `side`; FileNotFoundError or ValueError where there is none."""
-        if (row, side) in self._cache:
-            return self._cache[row, side]
+        return self._picture(row, side)
+
+    def _made(self, row: int, side: int) -> bytes:
         entry = self.columns.texts("path", [row])[0] if "path" in self.columns.all else None
         if self.source.images is not None and entry:
             if os.path.isabs(entry):
                 # A table's path may be written from the very top, and still be below the root.
                 entry = os.path.relpath(entry, os.path.abspath(self.source.images))
             with self._two:
-                made = _encoded(read_bytes(follow(self.source.images, str(entry)), LARGEST_IMAGE), side)
-            self._cache[row, side] = made
-            if len(self._cache) > _CACHED:
-                self._cache.popitem(last=False)
-            return made
+                return _encoded(read_bytes(follow(self.source.images, str(entry)), LARGEST_IMAGE), side)
         kept = self._kept["picture"].get(str(self.columns.texts("id", [row])[0]))
         if kept is None:
             raise FileNotFoundError("there is no picture of this sample")
@@ -165,7 +158,6 @@ def _encoded(data: bytes, side: int) -> bytes:
 
 
 def _kept(name: str, records: tuple[Path, ...]) -> dict[str, bytes]:
-    """The small PNGs that a record keeps, by id."""
     path = next((one / name for one in records if (one / name).is_file()), None)
     if path is None:
         return {}

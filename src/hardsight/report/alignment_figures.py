@@ -6,20 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hardsight.alignment.shown import METHOD_NAMES
-from hardsight.plotting import (
-    BLUE,
-    FAINT,
-    GREEN,
-    INK,
-    RED,
-    Square,
-    drawing,
-    matrix,
-    name_rows,
-    shortened,
-    shortened_apart,
-)
+from hardsight import plotting
+from hardsight.alignment.analysis import METHOD_NAMES
+from hardsight.plotting import BLUE, FAINT, GREEN, INK, RED, drawing, name_rows, shortened, shortened_apart
 from hardsight.report.figures import MOST_CLASSES
 
 if TYPE_CHECKING:
@@ -85,7 +74,7 @@ def draw_joint(score: Mapping[str, Any], human: str, method: str, edges: Sequenc
 def draw_bins(scores: Sequence[Mapping[str, Any]], bins: Mapping[str, Any], human: str) -> "Figure":
     """The coefficient within each bin of the human value, with intervals and counts."""
     groups = bins["groups"]
-    names = [f"{_edge(group['group'])} ({group['n']:,})" for group in groups[scores[0]["name"]]]
+    names = ["{:.4g}–{:.4g} ({:,})".format(*group["group"], group["n"]) for group in groups[scores[0]["name"]]]
     by_score = [[group["correlation"] for group in groups[score["name"]]] for score in scores]
     return _panels(scores, by_score, names, "correlation within the bin", f"bin of {shortened(human, 40)} (samples)")
 
@@ -149,11 +138,11 @@ def draw_agreement(agreement: Mapping[str, Any]) -> "Figure":
     """How alike the scores rank the samples: blue for alike, vermilion for opposite, the numbers in the squares."""
     names = agreement["names"]
     squares = [
-        Square(row, column, BLUE if value >= 0 else RED, abs(value), f"{value:.2f}")
+        plotting.Square(row, column, BLUE if value >= 0 else RED, abs(value), f"{value:.2f}")
         for row, values in enumerate(agreement["matrix"])
         for column, value in enumerate(values)
     ]
-    figure = matrix(names, squares, 16, 1.9 + 0.48 * len(names), turned=True)
+    figure = plotting.matrix(names, squares, 16, 1.9 + 0.48 * len(names), turned=True)
     for spine in figure.axes[0].spines.values():
         spine.set_visible(False)
     return figure
@@ -182,7 +171,3 @@ def _steps(largest: int) -> list[tuple[int, int]]:
     """Ranges of counts from 1 to the largest, each about as wide as the others on a logarithmic scale."""
     bounds = np.unique(np.geomspace(1, largest + 1, len(_FADING) + 1).round().astype(int))
     return [(int(low), int(high) - 1) for low, high in itertools.pairwise(bounds)]
-
-
-def _edge(bounds: Sequence[float]) -> str:
-    return f"{bounds[0]:.4g}–{bounds[1]:.4g}"

@@ -5,7 +5,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from hardsight.alignment.shown import METHOD_NAMES, decimals, interval_text, notes, p_text
+from hardsight.alignment.analysis import METHOD_NAMES, decimals, interval_text, notes, p_text
 from hardsight.records import read_json, write_text
 from hardsight.report import alignment_figures as figures
 from hardsight.report.figures import MOST_CLASSES
@@ -26,52 +26,37 @@ def write_alignment_page(record: Path | str, output: Path | str | None = None) -
     if not isinstance(results, dict) or "scores" not in results or "comparisons" not in results:
         raise ValueError(f"{record} must hold the results of an alignment, with scores and comparisons")
     path = record.with_suffix(".html") if output is None else Path(output)
-    sides = (results.get("disagreements") or {}).get(_strongest_name(results), {}).values()
+    sides = (results.get("disagreements") or {}).get(results["scores"][0]["name"], {}).values()
     pictures = thumbnails(record.parent, [str(sample["id"]) for side in sides for sample in side])
     write_text(path, render_alignment({**results, "pictures": pictures}))
     return path
 
 
-def _strongest_name(results: Results) -> str:
-    return str(results["scores"][0]["name"])
-
-
 def render_alignment(results: Results) -> str:
     """The page as text; every word that comes from the results is escaped."""
-    human, scores = results["human"], results["scores"]
-    facts = [
-        f"{results['n']:,} samples",
-        f"{len(scores)} scores",
-        f"human column {human['title']} (larger is {human['direction']})",
-    ]
-    return render(
-        filled(SECTIONS, results),
-        title=f"Alignment with {human['title']}",
-        heading="Do the scores see what people see?",
-        facts=facts,
-        source="results",
-        notices=[f"{name}: {note}" for name, note in notes(results)],
-        tiles=_tiles(results),
-    )
-
-
-def _tiles(results: Results) -> list[tuple[str, str]]:
-    """The strongest score's agreement, and how far it is above the next."""
+    human = results["human"]
+    facts = [f"{results['n']:,} samples", f"{len(results['scores'])} scores"]
+    facts.append(f"human column {human['title']} (larger is {human['direction']})")
+    # The strongest score's agreement, and how far it is above the next.
     best, method = results["scores"][0], results["method"]
-    found = best["correlations"][method]
-    tiles = [(decimals(found["coefficient"]), f"{METHOD_NAMES[method]} of {best['title']}, the strongest")]
+    meaning = f"{METHOD_NAMES[method]} of {best['title']}, the strongest"
+    tiles = [(decimals(best["correlations"][method]["coefficient"]), meaning)]
     for pair in results["comparisons"][:1]:
         between = interval_text(pair.get("interval"), 4)
-        meaning = f"above {pair['second']}" + (f", {between}" if between else "")
-        tiles.append((decimals(pair["difference"], 4), meaning))
-    return tiles
+        tiles.append((decimals(pair["difference"], 4), f"above {pair['second']}" + (f", {between}" if between else "")))
+    return render(
+        filled(SECTIONS, results), title=f"Alignment with {human['title']}",
+        heading="Do the scores see what people see?", facts=facts, source="results",
+        notices=[f"{name}: {note}" for name, note in notes(results)], tiles=tiles,
+    )  # fmt: skip
 
 
 def strengths(results: Results) -> Section:
-    """Every score's coefficients with their intervals."""
     scores = results["scores"]
     columns = [
-        Column("Score", [_named(score) for score in scores], "name"),
+        Column(
+            "Score", [Cell(one["title"], one["name"] if one["title"] != one["name"] else "") for one in scores], "name"
+        ),
         Column("Larger is", [score["direction"] or "?" for score in scores], ""),
         *(
             Column(method.title(), [_coefficient(score["correlations"][method]) for score in scores])
@@ -85,12 +70,7 @@ def strengths(results: Results) -> Section:
     return WORDS.section("strengths", blocks, level=100 * results["level"])
 
 
-def _named(score: Mapping[str, Any]) -> Cell:
-    return Cell(score["title"], code="" if score["title"] == score["name"] else score["name"])
-
-
 def _coefficient(found: Mapping[str, Any] | None) -> str | Cell:
-    """A coefficient with its interval and p-value."""
     if not found or found.get("coefficient") is None:
         return ""
     interval, p_value = interval_text(found.get("interval")), found.get("p_value")
@@ -99,7 +79,6 @@ def _coefficient(found: Mapping[str, Any] | None) -> str | Cell:
 
 
 def joint(results: Results) -> Section:
-    """The strongest scores against the human column."""
     human, edges, shown = results["human"]["title"], results["bins"]["edges"], results["scores"][: figures.MOST_PANELS]
     drawn = []
     for at, score in enumerate(shown):
@@ -109,7 +88,6 @@ def joint(results: Results) -> Section:
 
 
 def comparisons(results: Results) -> Section | None:
-    """Tests between the scores, pair by pair."""
     pairs = results["comparisons"]
     if not pairs:
         return None
@@ -142,11 +120,10 @@ def _test(pair: Mapping[str, Any], name: str) -> str | Cell:
 
 
 def disagreements(side: str, results: Results) -> Section | None:
-    """The samples that people, or the strongest score, find much harder than the other does."""
-    samples = (results.get("disagreements") or {}).get(_strongest_name(results), {}).get(side)
+    name, human = str(results["scores"][0]["name"]), results["human"]["name"]
+    samples = (results.get("disagreements") or {}).get(name, {}).get(side)
     if not samples:
         return None
-    name, human = _strongest_name(results), results["human"]["name"]
     given = ["" if one["label"] is None else str(one["label"]) for one in samples]
     columns = [
         Column("Sample", [str(one["id"]) for one in samples], "name"),
@@ -170,7 +147,6 @@ def disagreements(side: str, results: Results) -> Section | None:
 
 
 def bins(results: Results) -> Section:
-    """The coefficients within bins of the human column."""
     found, human = results["bins"], results["human"]["title"]
     blocks: list[Block] = [_table(results, found["groups"], "Bin")]
     if _measured(found["groups"]):
@@ -180,7 +156,6 @@ def bins(results: Results) -> Section:
 
 
 def within(name: str, what: str, results: Results) -> Section | None:
-    """The coefficients within each class, or within each coarse one."""
     groups = results[name]
     if not _measured(groups):
         return None
@@ -191,7 +166,6 @@ def within(name: str, what: str, results: Results) -> Section | None:
 
 
 def _measured(groups: Groups | None) -> bool:
-    """Whether any score has a correlation in any of these groups."""
     return bool(groups) and any(one["correlation"] for of_score in (groups or {}).values() for one in of_score)
 
 
@@ -215,7 +189,6 @@ def _table(results: Results, groups: Groups, title: str) -> Table:
 
 
 def agreement(results: Results) -> Section | None:
-    """How alike the scores rank the samples."""
     found = results["agreement"]
     if not found:
         return None
@@ -225,7 +198,6 @@ def agreement(results: Results) -> Section | None:
 
 
 def made(results: Results) -> Section:
-    """How the numbers were made."""
     seed = "" if results.get("seed") is None else f"Seed {results['seed']}."
     resamples = "No intervals were asked for."
     if results["resamples"]:

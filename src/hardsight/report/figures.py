@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hardsight.plotting import BLUE, GREEN, INK, PAPER, PURPLE, RED, Square, drawing, matrix, name_rows, shortened_apart
-from hardsight.report.numbers import FARTHEST, Histogram
 from hardsight.report.reading import Score
+from hardsight.report.view import FARTHEST, Histogram
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -49,10 +49,6 @@ class Card:
     classes: tuple[int, int, int] = (0, 0, 0)
     line: str = ""
 
-    @property
-    def agreed(self) -> bool:
-        return self.given == self.expected
-
 
 @dataclass(frozen=True)
 class Ranking:
@@ -84,31 +80,20 @@ class PageView(View):
         found = np.concatenate(first)
         return rows[np.isin(rows, found)]
 
-    @cached_property
-    def _hardest(self) -> np.ndarray:
-        return self.hardest_rows[:HELD]
-
-    @property
-    def _rows(self) -> list[int]:
-        """Rows of all samples that are held, none twice, the suspects first."""
-        return list(dict.fromkeys([*self._suspects.tolist(), *self._hardest.tolist()]))
-
     @property
     def ids(self) -> list[str]:
-        """The ids of all samples that are held, first those that are seen first."""
-        first = [self._suspects[:PAGE], self._hardest[:PAGE], self._suspects, self._hardest]
+        hardest = self.hardest_rows[:HELD]
+        first = [self._suspects[:PAGE], hardest[:PAGE], self._suspects, hardest]
         rows = np.array(list(dict.fromkeys(np.concatenate(first).tolist())), np.int64)
         return self.samples.texts("id", rows)
 
     @property
     def suspects(self) -> Ranking | None:
-        """The first suspects."""
         return self._ranking(self.suspicion, self._suspects, len(self.suspect_rows), self.estimated or 0)
 
     @property
     def hardest(self) -> Ranking | None:
-        """The hardest samples."""
-        return self._ranking(self.hardness, self._hardest, len(self.hardest_rows))
+        return self._ranking(self.hardness, self.hardest_rows[:HELD], len(self.hardest_rows))
 
     def _ranking(self, score: Score | None, rows: np.ndarray, total: int, counted: int = 0) -> Ranking | None:
         """These rows as cards; None where there is nothing to rank."""
@@ -120,7 +105,9 @@ class PageView(View):
     @cached_property
     def cards(self) -> dict[int, Card]:
         """A card for each row that is held, with every score."""
-        samples, rows = self.samples, np.array(self._rows, np.int64)
+        # None twice, the suspects first.
+        held = list(dict.fromkeys([*self._suspects.tolist(), *self.hardest_rows[:HELD].tolist()]))
+        samples, rows = self.samples, np.array(held, np.int64)
         if not len(rows):
             return {}
         ids = samples.texts("id", rows)
@@ -152,7 +139,7 @@ class PageView(View):
                 classes=(int(codes[0][at]), int(codes[1][at]), int(codes[2][at])),
                 line=_line(ids[at], given[at], expected[at], float(suspicions[at]), reasons[at], paths[at]),
             )
-            for at, row in enumerate(self._rows)
+            for at, row in enumerate(held)
         }
 
     @property

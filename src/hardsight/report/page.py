@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 from hardsight.plotting import as_svg
 from hardsight.report.gallery import Ranking
-from hardsight.report.numbers import number
+from hardsight.report.view import number
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -112,27 +112,18 @@ class Words:
 
 
 def filled(sections: Sequence[Callable[[View], Section | None]], view: View) -> list[Section]:
-    """The sections that this view has something for."""
     return [section for make in sections if (section := make(view)) is not None]
 
 
 def pictures(sections: Sequence[Section]) -> list[Picture]:
-    """The pictures of the sections, in order."""
     return [block for section in sections for block in section.blocks if isinstance(block, Picture)]
 
 
 def render(
-    sections: Sequence[Section],
-    *,
-    title: str,
-    facts: Sequence[str],
-    source: str,
-    heading: str = "",
-    notices: Sequence[str] = (),
-    tiles: Sequence[tuple[str, str]] = (),
-    choices: Sequence[tuple[str, str]] = (),
+    sections: Sequence[Section], *, title: str, facts: Sequence[str], source: str, heading: str = "",
+    notices: Sequence[str] = (), tiles: Sequence[tuple[str, str]] = (), choices: Sequence[tuple[str, str]] = (),
     decisions: Mapping[str, str] | None = None,
-) -> str:
+) -> str:  # fmt: skip
     """The page as text; every word that comes from a record is escaped.
 
     `source` is what the page was made from; `tiles` are pairs of a number and its meaning. With `decisions`, the key
@@ -162,20 +153,10 @@ def render(
     script = "\n".join(scripts)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     text = environment.get_template("page.html").render(
-        sections=sections,
-        title=title,
-        heading=heading or title,
-        facts=facts,
-        notices=notices,
-        tiles=tiles,
-        source=source,
-        style=Markup(style),
-        script=Markup(script) if decisions else "",
-        choices=choices,
-        decisions=decisions,
-        script_hash=f"sha256-{digest}",
-        paper_rows=_PAPER_ROWS,
-    )
+        sections=sections, title=title, heading=heading or title, facts=facts, notices=notices, tiles=tiles,
+        source=source, style=Markup(style), script=Markup(script) if decisions else "", choices=choices,
+        decisions=decisions, script_hash=f"sha256-{digest}", paper_rows=_PAPER_ROWS,
+    )  # fmt: skip
     return text.strip() + "\n"
 
 

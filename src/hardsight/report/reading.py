@@ -109,7 +109,6 @@ class Samples:
         return column in self.schema.names
 
     def score(self, *names: str) -> Score | None:
-        """The first of these scores that the table has."""
         by_name = {score.name: score for score in self.scores}
         return next((by_name[name] for name in names if name in by_name), None)
 
@@ -123,12 +122,10 @@ class Samples:
         return ["" if value is None else str(value) for value in self._entries(column, rows)]
 
     def kinds(self, rows: np.ndarray) -> list[list[str]]:
-        """The kinds of findings that each of these samples is."""
         found = self._entries(_KINDS, rows) if self._has_kinds else [None] * len(rows)
         return [[str(kind) for kind in value or ()] for value in found]
 
     def rows_of_kinds(self) -> dict[str, np.ndarray]:
-        """The samples of each kind of finding."""
         if not self._has_kinds:
             return {}
         column = self._file.read([_KINDS]).column(_KINDS).combine_chunks()

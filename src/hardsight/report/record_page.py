@@ -9,6 +9,12 @@ from hardsight.report.page import filled, pictures, render
 from hardsight.report.reading import read_run
 from hardsight.report.sections import SECTIONS, is_number
 
+_UNFINISHED = "This run had not finished when the page was made: the numbers are those of its last epoch so far."
+_STATUS = {
+    "running": _UNFINISHED,
+    "interrupted": _UNFINISHED,
+    "failed": "This run failed: the numbers are those it left behind.",
+}
 _KINDS = {"demo": "Demo run", "training": "Training run", "score": "Scoring"}
 
 
@@ -23,15 +29,9 @@ def write_report(run: Path | str, output: Path | str | None = None) -> Path:
     if path.is_dir():
         raise ValueError(f"output must be a file to write; {path} is a folder")
     page = render(
-        filled(SECTIONS, view),
-        title=view.run.name,
-        facts=_facts(view),
-        source="record",
-        notices=_notices(view),
-        tiles=_tiles(view),
-        choices=view.choices,
-        decisions=view.decisions,
-    )
+        filled(SECTIONS, view), title=view.run.name, facts=_facts(view), source="record", notices=_notices(view),
+        tiles=_tiles(view), choices=view.choices, decisions=view.decisions,
+    )  # fmt: skip
     write_text(path, page)
     return path
 
@@ -52,7 +52,6 @@ def samples_shown(run: Path | str) -> list[str]:
 
 
 def _facts(view: PageView) -> list[str]:
-    """The line under the title."""
     details = view.run.details
     kind, seed = str(details.get("kind") or "run"), details.get("seed")
     created = str(details.get("created") or "").replace("T", " ").replace("+00:00", " UTC")
@@ -62,15 +61,8 @@ def _facts(view: PageView) -> list[str]:
 
 
 def _notices(view: PageView) -> list[str]:
-    """What a reader must know before believing the numbers."""
-    found = []
-    status = view.run.details.get("status")
-    if status in ("running", "interrupted"):
-        found.append(
-            "This run had not finished when the page was made: the numbers are those of its last epoch so far."
-        )
-    if status == "failed":
-        found.append("This run failed: the numbers are those it left behind.")
+    status = str(view.run.details.get("status"))
+    found = [_STATUS[status]] if status in _STATUS else []
     if not view.samples.exists:
         found.append(f"The record holds no {view.samples.path.name} yet, so the page has no samples.")
     elif not view.samples.rows:

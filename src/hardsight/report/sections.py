@@ -11,10 +11,9 @@ from hardsight.cleaning.advice import advise_folder
 from hardsight.records import AUDIT_FILE
 from hardsight.report import figures
 from hardsight.report.gallery import PageView, Ranking
-from hardsight.report.numbers import means_by_class, number
 from hardsight.report.page import Block, Cell, Column, Picture, Section, Table, Words, shortened
 from hardsight.report.reading import Score
-from hardsight.report.view import AVH
+from hardsight.report.view import AVH, means_by_class, number
 
 WORDS = Words("record.toml")
 _CONFUSIONS = 12
@@ -34,7 +33,6 @@ _COUNTS = {"classes_predicted": "Classes predicted", "selected": "Selected"}
 
 
 def rounds(view: PageView) -> Section | None:
-    """How a self-training did, and how much its predictions still changed."""
     rows = [] if view.run.rounds is None else view.run.rounds.to_pylist()
     if not rows:
         return None
@@ -48,7 +46,6 @@ def rounds(view: PageView) -> Section | None:
 
 
 def suspects(view: PageView) -> Section | None:
-    """The samples whose labels are probably wrong, to be decided on."""
     ranking = view.suspects
     if ranking is None:
         return None
@@ -58,7 +55,6 @@ def suspects(view: PageView) -> Section | None:
 
 
 def advice(view: PageView) -> Section | None:
-    """What an audit's folder says about the noise and what to train with; an older one, without findings, has none."""
     if not (view.run.folder / AUDIT_FILE).is_file():
         return None
     with contextlib.suppress(ValueError, OSError):
@@ -69,7 +65,6 @@ def advice(view: PageView) -> Section | None:
 
 
 def hardest(view: PageView) -> Section | None:
-    """The hardest samples whose labels the model agrees with."""
     ranking = view.hardest
     if ranking is None:
         return None
@@ -91,7 +86,6 @@ def _held(ranking: Ranking) -> str:
 
 
 def histograms(view: PageView) -> Section | None:
-    """How the scores that matter most are distributed, for right and wrong labels where these are known."""
     drawn = []
     for score, counted in view.histograms:
         groups = " and ".join(f"{name} labels" if name != "all" else "all samples" for name in counted.counts)
@@ -106,7 +100,6 @@ def histograms(view: PageView) -> Section | None:
 
 
 def plane(view: PageView) -> Section | None:
-    """Hardness against confidence, a point for each sample."""
     across, up = view.samples.score("confidence", "model_confidence"), view.samples.score(*AVH)
     if across is None or up is None:
         return None
@@ -119,7 +112,6 @@ def plane(view: PageView) -> Section | None:
 
 
 def scores(view: PageView) -> Section | None:
-    """Every score with its direction, its range and how well it finds wrong labels."""
     lines = view.lines
     if not lines:
         return None
@@ -151,7 +143,6 @@ def scores(view: PageView) -> Section | None:
 
 
 def curves(view: PageView) -> Section | None:
-    """Every number of the epochs."""
     table = view.run.epochs
     if table is None or not table.num_rows:
         return None
@@ -169,7 +160,6 @@ def curves(view: PageView) -> Section | None:
 
 
 def classes(view: PageView) -> Section | None:
-    """The mean hardness of each class."""
     score, names = view.hardness, view.labels.names
     codes = view.labels.codes.get("label", view.labels.codes.get("predicted"))
     if score is None or codes is None:
@@ -187,7 +177,6 @@ def classes(view: PageView) -> Section | None:
 
 
 def confusion(view: PageView) -> Section | None:
-    """Given against predicted labels, as a matrix of few classes and as the commonest disagreements."""
     pairs, names, blocks = view.confusion, view.labels.names, list[Block]()
     if pairs is None:
         return None
@@ -211,7 +200,6 @@ def confusion(view: PageView) -> Section | None:
 
 
 def samples(view: PageView) -> Section | None:
-    """Every sample that the page holds, to be searched and sorted."""
     held = list(view.cards.values())
     if not held:
         return None
@@ -232,7 +220,6 @@ def samples(view: PageView) -> Section | None:
 
 
 def made(view: PageView) -> Section:
-    """How the run was made: its settings, results and versions."""
     details, results = view.run.details, dict(view.run.section("results"))
     if view.lines and view.issues:
         # The scores' own numbers have a table of their own.

@@ -1,4 +1,4 @@
-"""What a record says, as plain values: rankings and statistics. No HTML and no figure is made here."""
+"""What a record says, as plain values: rankings, statistics, numbers as text. No HTML and no figure is made here."""
 
 import math
 from collections.abc import Mapping
@@ -7,10 +7,14 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
+from jaxtyping import Bool, Float, Integer
 
-from hardsight.report.numbers import Histogram, detection, histogram, pair_counts, ranked
 from hardsight.report.reading import Labels, Run, Score
 
+# A tail longer than this many times the bulk would squeeze the bulk into one bin.
+_LONG_TAIL = 3.0
+# Nothing is drawn beyond it: differences of larger numbers overflow.
+FARTHEST = 1e100
 HISTOGRAMS = 12
 AVH = ("avh", "angular_visual_hardness")
 
@@ -32,6 +36,92 @@ class Confusion(NamedTuple):
     given: np.ndarray
     predicted: np.ndarray
     counts: np.ndarray
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """Counts per bin for each named group; `below` and `above`: the outermost bins also hold the tails."""
+
+    edges: np.ndarray
+    counts: dict[str, np.ndarray]
+    below: bool = False
+    above: bool = False
+
+    def shares(self, group: str) -> np.ndarray:
+        """The share of the group in each bin; zero for an empty group."""
+        counts = self.counts[group]
+        shares: np.ndarray = counts / max(1, counts.sum())
+        return shares
+
+
+def histogram(
+    values: Float[np.ndarray, "samples"], groups: Mapping[str, Bool[np.ndarray, "samples"]], bins: int = 40
+) -> Histogram | None:
+    """Counts of `values` in equal bins for each group (a mask); long tails are gathered in the outermost bins."""
+    finite = np.isfinite(values)
+    if not finite.any():
+        return None
+    values = np.clip(values, -FARTHEST, FARTHEST)
+    seen = values[finite]
+    smallest, low, high, largest = np.quantile(seen, [0.0, 0.005, 0.995, 1.0])
+    bulk = high - low
+    below = bool(bulk > 0 and low - smallest > _LONG_TAIL * bulk)
+    above = bool(bulk > 0 and largest - high > _LONG_TAIL * bulk)
+    start, stop = (low if below else smallest), (high if above else largest)
+    if stop <= start:
+        start, stop = np.nextafter(smallest - 0.5, -np.inf), np.nextafter(largest + 0.5, np.inf)
+    edges = np.linspace(start, stop, bins + 1)
+    if not (np.diff(edges) > 0).all():
+        # The values differ by less than their type can divide: one bin holds them all.
+        edges = np.array([np.nextafter(smallest, -np.inf), np.nextafter(largest, np.inf)])
+    counts = {
+        name: np.histogram(np.clip(values[mask & finite], edges[0], edges[-1]), edges)[0]
+        for name, mask in groups.items()
+    }
+    return Histogram(edges, counts, below, above)
+
+
+def ranked(
+    hardness: Float[np.ndarray, "samples"], among: Bool[np.ndarray, "samples"] | None = None
+) -> Integer[np.ndarray, "ranked"]:
+    """Rows by falling hardness, ties in row order; rows that are NaN or not `among` are left out."""
+    rows = np.flatnonzero(~np.isnan(hardness) if among is None else ~np.isnan(hardness) & among)
+    return rows[np.argsort(-hardness[rows], kind="stable")]
+
+
+def detection(hardness: Float[np.ndarray, "samples"], wrong: Bool[np.ndarray, "samples"]) -> tuple[float, float] | None:
+    """AUROC and average precision of finding the wrong labels; None where one of the two groups is empty."""
+    from sklearn.metrics import average_precision_score, roc_auc_score
+
+    seen = ~np.isnan(hardness)
+    hardness, wrong = np.nan_to_num(hardness[seen]), wrong[seen]
+    if wrong.all() or not wrong.any():
+        return None
+    return float(roc_auc_score(wrong, hardness)), float(average_precision_score(wrong, hardness))
+
+
+def means_by_class(
+    codes: Integer[np.ndarray, "samples"], values: Float[np.ndarray, "samples"], classes: int
+) -> tuple[Integer[np.ndarray, "classes"], Float[np.ndarray, "classes"]]:
+    """Samples and mean value of each class; the mean of an empty class is NaN."""
+    used = (codes >= 0) & np.isfinite(values)
+    counts = np.bincount(codes[used], minlength=classes)
+    sums = np.bincount(codes[used], weights=values[used], minlength=classes)
+    return counts, np.divide(sums, counts, out=np.full(classes, np.nan), where=counts > 0)
+
+
+def pair_counts(
+    given: Integer[np.ndarray, "samples"], predicted: Integer[np.ndarray, "samples"], classes: int
+) -> Confusion:
+    """How often each pair of classes occurs: a confusion matrix that stays small for many classes."""
+    used = (given >= 0) & (predicted >= 0)
+    pairs, counts = np.unique(given[used].astype(np.int64) * classes + predicted[used], return_counts=True)
+    return Confusion(pairs // max(1, classes), pairs % max(1, classes), counts)
+
+
+def number(value: float | int | None) -> str:
+    """Four significant digits; nothing for a value that is missing or not finite."""
+    return "" if value is None or not math.isfinite(value) else f"{value:.4g}"
 
 
 class View:
@@ -58,7 +148,6 @@ class View:
 
     @cached_property
     def groups(self) -> dict[str, np.ndarray]:
-        """Samples with a right and with a wrong label; empty where no truth is known."""
         return {} if self.wrong is None else {"intact": self.known & ~self.wrong, "flipped": self.wrong}
 
     @cached_property
@@ -69,7 +158,6 @@ class View:
 
     @cached_property
     def hardness(self) -> Score | None:
-        """The score that ranks the hardest samples."""
         directed = (score for score in self.samples.scores if score.direction and score.name != "suspicion")
         return self.samples.score(*AVH, "loss") or next(directed, None)
 
@@ -147,7 +235,10 @@ class View:
 
     def _line(self, score: Score, values: np.ndarray, recorded: Any) -> ScoreLine:
         numbers = recorded if isinstance(recorded, Mapping) else {}
-        auroc, precision = _finite(numbers.get("auroc")), _finite(numbers.get("average_precision"))
+        auroc, precision = (
+            float(one) if isinstance(one, int | float) and math.isfinite(one) else None
+            for one in (numbers.get("auroc"), numbers.get("average_precision"))
+        )
         if not numbers and self.groups and len(values) and score.direction:
             flipped, known = self.groups["flipped"], self.known
             auroc, precision = detection(score.sign * values[known], flipped[known]) or (None, None)
@@ -162,7 +253,6 @@ class View:
 
     @property
     def ranking_line(self) -> ScoreLine | None:
-        """What is known about the score that ranks the suspects."""
         return next((line for line in self.lines if len(self.suspect_rows) and line.score == self.suspicion), None)
 
     @property
@@ -186,15 +276,10 @@ class View:
         given, predicted = self.labels.codes.get("label"), self.labels.codes.get("predicted")
         if given is None or predicted is None or not len(given):
             return None
-        pairs = Confusion(*pair_counts(given, predicted, len(self.labels.values)))
+        pairs = pair_counts(given, predicted, len(self.labels.values))
         return pairs if len(pairs.counts) else None
 
     @property
     def disagreements(self) -> int:
-        """How many labels the model disagrees with."""
         pairs = self.confusion
         return 0 if pairs is None else int(pairs.counts[pairs.given != pairs.predicted].sum())
-
-
-def _finite(value: Any) -> float | None:
-    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None

@@ -6,10 +6,6 @@ chance, the share of the picture that the mask covers. CIFAR-10 has no masks: de
 energy in the middle quarter, a stand-in. On both, how much of the picture holds half of the map's energy.
 """
 
-import io
-import json
-from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,11 +14,9 @@ from torch import Tensor, nn
 
 from hardsight.explain import box_masks, deletion_curve, energy_inside, grad_cam, insertion_curve, pointing_game
 from hardsight.explain.activation_maps import resize
-from hardsight.records import read_run
 
 if TYPE_CHECKING:
     from hardsight.datasets.loader import DeviceLoader
-    from hardsight_studies.engine.grid import Run
     from hardsight_studies.engine.trainings import Training
 
 # Data sets whose objects are ink on an empty ground: the mask is the ink.
@@ -33,7 +27,7 @@ _ALL = (2000, 16)
 
 
 def measure(training: "Training", model: nn.Module) -> dict[str, Any]:
-    """Means over the images of every measure, and the maps of the first image of each class."""
+    """Means over the images of every measure, and of a first seed the maps of the first image of each class."""
     count, steps = _IMAGES.get(len(training.samples.images), _ALL)
     images, labels = _normalised(training.test, count)
     # A part at a time: the network's activations of all images would not fit.
@@ -49,32 +43,16 @@ def measure(training: "Training", model: nn.Module) -> dict[str, Any]:
         "insertion_area": insertion,
         "insertion_minus_deletion": insertion - deletion,
     }
-    pixels = training.test.images[: len(images)]
     if training.config.data.name in _INKED:
-        ink = ink_masks(pixels)
+        ink = ink_masks(training.test.images[: len(images)])
         found["energy_on_object"] = energy_inside(maps, ink)
         found["pointing_game"] = pointing_game(maps, ink)
         found["object_share"] = ink.float().mean((1, 2))
-    first = first_of_each_class(labels)
-    _draw_over(pixels[first], maps[first], training.folder / "maps.png")
-    return {
-        **{name: float(values.double().mean()) for name, values in found.items()},
-        "maps": as_percent(small[first]),
-        "map_ids": training.test.ids[: len(images)][first].tolist(),
-        "map_labels": labels[first].tolist(),
-    }
-
-
-def points(runs: Sequence["Run"], preset: str) -> Iterator[dict[str, Any]]:
-    """The maps of each first seed, a point for each of their places."""
-    for run in (one for one in runs if one.seed == 0):
-        found = (read_run(run.folder) or {})["results"]
-        about = {"settings": json.dumps(run.point, ensure_ascii=False), "seed": run.seed, "series": "map"}
-        for label, id, lines in zip(found["map_labels"], found["map_ids"], found["maps"], strict=True):
-            for y, line in enumerate(lines):
-                for x, value in enumerate(line):
-                    whose = {"label": float(label), "id": float(id)}
-                    yield {**about, "x": float(x), "y": float(y), "value": float(value), **whose}
+    numbers: dict[str, Any] = {name: float(values.double().mean()) for name, values in found.items()}
+    if training.run.seed == 0:
+        first = first_of_each_class(labels)
+        numbers["points"] = {"map": map_points(small[first], labels[first], training.test.ids[: len(images)][first])}
+    return numbers
 
 
 def middle(maps: Tensor) -> Tensor:
@@ -108,10 +86,13 @@ def first_of_each_class(labels: Tensor) -> Tensor:
     return torch.stack([(labels == label).nonzero()[0, 0] for label in labels.unique()])
 
 
-def as_percent(maps: Tensor) -> list[list[list[int]]]:
-    """Maps as whole numbers, 100 the largest of each."""
+def map_points(maps: Tensor, labels: Tensor, ids: Tensor) -> dict[str, list[float]]:
+    """A point for each place of these maps, its value a whole number, 100 the largest of each map."""
     peak = maps.amax((1, 2), keepdim=True)
-    return (100 * maps / torch.where(peak == 0, 1.0, peak)).round().long().tolist()
+    values = (100 * maps / torch.where(peak == 0, 1.0, peak)).round().long().cpu()
+    at, y, x = torch.ones_like(values).nonzero(as_tuple=True)
+    columns = {"x": x, "y": y, "value": values.flatten(), "label": labels.cpu()[at], "id": ids.cpu()[at]}
+    return {name: column.tolist() for name, column in columns.items()}
 
 
 def _normalised(loader: "DeviceLoader", count: int) -> tuple[Tensor, Tensor]:
@@ -124,17 +105,3 @@ def _normalised(loader: "DeviceLoader", count: int) -> tuple[Tensor, Tensor]:
             break
     images, labels = (torch.cat(part) for part in zip(*parts, strict=True))
     return images[:count], labels[:count]
-
-
-def _draw_over(pixels: Tensor, maps: Tensor, path: Path) -> None:
-    """Pictures in a row, and below them the same under their maps: beside the record, for data may not be ours."""
-    from PIL import Image
-
-    heat = torch.zeros(len(maps), 3, *maps.shape[1:])
-    heat[:, 0] = (maps / maps.amax((1, 2), keepdim=True).clamp_min(1e-12)).cpu()
-    plain = pixels.cpu().float().expand(-1, 3, -1, -1) / 255
-    rows = [torch.cat(list(one), 2) for one in (plain, (plain + heat) / 2)]
-    picture = (255 * torch.cat(rows, 1)).round().to(torch.uint8).permute(1, 2, 0)
-    buffer = io.BytesIO()
-    Image.fromarray(picture.numpy()).save(buffer, format="PNG")
-    path.write_bytes(buffer.getvalue())

@@ -4,19 +4,15 @@ Homogeneity and completeness come both ways: of the predictions, as the authors'
 clusters of the features, as the paper says.
 """
 
-import json
-from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
 from hardsight.explain import agreement, angle_statistics, angular_silhouette, cluster_features, on_sphere, t_sne
 from hardsight.geometry import norms
-from hardsight.records import read_run
 from hardsight_studies.outputs import outputs_of
 
 if TYPE_CHECKING:
-    from hardsight_studies.engine.grid import Run
     from hardsight_studies.engine.trainings import Training
 
 # Samples that are drawn, and those whose pairs are all compared: a silhouette of ten thousand says no more.
@@ -24,27 +20,17 @@ _DRAWN, _COMPARED = 400, 2000
 
 
 def measure(training: "Training", model: nn.Module) -> dict[str, Any]:
-    """Cluster quality and angles of the test set, and the places of some samples (label first).
+    """Cluster quality and angles of the test set, and of each first seed the places of some samples.
 
     The paper shows training samples in the plane alone.
     """
     seen = outputs_of(model, training.test)
     features, labels = seen.features.cpu(), seen.labels.cpu()
-    drawn = {"test": _places(features, labels)}
-    if features.shape[1] == 2:
+    drawn = {"test": _places(features, labels)} if training.run.seed == 0 else {}
+    if features.shape[1] == 2 and drawn:
         train = outputs_of(model, training.samples)
         drawn["train"] = _places(train.features.cpu(), train.labels.cpu())
-    return {**feature_numbers(features, seen.logits.argmax(1).cpu(), labels), "places": drawn}
-
-
-def points(runs: Sequence["Run"], preset: str) -> Iterator[dict[str, Any]]:
-    """The places of the samples of each first seed, for the pictures."""
-    for run in runs:
-        about = {"settings": json.dumps(run.point, ensure_ascii=False), "seed": run.seed}
-        found = (read_run(run.folder) or {})["results"]["places"] if run.seed == 0 else {}
-        for split, drawn in found.items():
-            for label, *place in drawn:
-                yield {**about, "series": split, "label": label, **dict(zip("xyz", place, strict=False))}
+    return {**feature_numbers(features, seen.logits.argmax(1).cpu(), labels), "points": drawn}
 
 
 def feature_numbers(features: Tensor, predicted: Tensor, labels: Tensor) -> dict[str, float]:
@@ -68,7 +54,7 @@ def feature_numbers(features: Tensor, predicted: Tensor, labels: Tensor) -> dict
     return {**found, "within": angles.within, "between": angles.between, "silhouette": silhouette}
 
 
-def _places(features: Tensor, labels: Tensor) -> list[list[float]]:
+def _places(features: Tensor, labels: Tensor) -> dict[str, list[float]]:
     """Label and place of the first samples: 2-D features as they are, 3-D on the sphere, anything else by t-SNE."""
     features = features[:_DRAWN]
     view = features
@@ -76,4 +62,4 @@ def _places(features: Tensor, labels: Tensor) -> list[list[float]]:
         view = on_sphere(features)
     elif features.shape[1] != 2:
         view = t_sne(features, seed=0, perplexity=min(30.0, len(features) / 4))
-    return [[float(label), *place] for label, place in zip(labels[:_DRAWN].tolist(), view.tolist(), strict=True)]
+    return {"label": labels[:_DRAWN].tolist(), **dict(zip("xyz", view.T.tolist(), strict=False))}

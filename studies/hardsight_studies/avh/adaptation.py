@@ -4,10 +4,11 @@ import copy
 import functools
 import io
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -20,7 +21,6 @@ from hardsight.domains.data import pixel_options, plain_batches, target_labels
 from hardsight.domains.looking import class_accuracy, look, worth_showing, write_thumbnails
 from hardsight.domains.selection import SELECTORS
 from hardsight.domains.self_training import SelfTraining
-from hardsight.records import read_run
 from hardsight.training import NonFiniteLossError, Steps, fit
 from hardsight.training.evaluation import evaluate
 from hardsight_studies.avh.adaptation_data import Domains, NotThereError, load_pair, pictures_of
@@ -28,7 +28,6 @@ from hardsight_studies.avh.adaptation_data import Domains, NotThereError, load_p
 if TYPE_CHECKING:
     from hardsight_studies.engine.clock import Options
     from hardsight_studies.engine.grid import Run
-    from hardsight_studies.engine.rows import Row
 
 # Whose first selection is shown in pictures, so many of them, so large.
 _PICTURED = {"method": "avh", "seed": 0}
@@ -58,38 +57,16 @@ def compute(runs: Sequence["Run"], preset: str, options: "Options") -> None:
         write_record(run, results, options.torch_device, config=adaptation.of)
 
 
-def rows(runs: Sequence["Run"], preset: str) -> Iterator["Row"]:
-    """A row for each run: accuracies, and the numbers of what was selected first."""
-    from hardsight_studies.engine.running import row_of
-
-    for run in runs:
-        results = (read_run(run.folder) or {})["results"]
-        yield row_of(run, {name: value for name, value in results.items() if isinstance(value, int | float)})
-
-
-def points(runs: Sequence["Run"], preset: str) -> Iterator[dict[str, Any]]:
-    """Accuracy after each round, and the pixels of the pictures that are shown."""
-    for run in runs:
-        about = {"settings": json.dumps(run.point, ensure_ascii=False), "seed": run.seed}
-        results = (read_run(run.folder) or {})["results"]
-        for at, accuracy in enumerate(results.get("by_round", [])):
-            yield {**about, "series": "by_round", "x": float(at), "y": accuracy}
-        if (run.folder / "thumbnails.parquet").is_file() and "shown" in results:
-            pictures = pq.read_table(run.folder / "thumbnails.parquet")["png"].to_pylist()
-            for at, (title, png) in enumerate(zip(results["shown"], pictures, strict=True)):
-                yield from ({**about, **one} for one in pixels_of(f"picture {at}: {title}", png))
-
-
-def pixels_of(series: str, picture: bytes) -> Iterator[dict[str, Any]]:
-    """A point for each pixel of a picture file, colours from 0 to 255."""
+def pixels_of(picture: bytes) -> dict[str, list[int]]:
+    """The place and the colours of each pixel of a picture file, from 0 to 255."""
     from PIL import Image
 
     with Image.open(io.BytesIO(picture)) as opened:
-        image = opened.convert("RGB")
-    for y in range(image.height):
-        for x in range(image.width):
-            colours = zip(("red", "green", "blue"), image.getpixel((x, y)), strict=True)  # type: ignore[arg-type]
-            yield {"series": series, "x": float(x), "y": float(y), **{name: float(value) for name, value in colours}}
+        image = np.asarray(opened.convert("RGB"))
+    y, x = (one.ravel().tolist() for one in np.indices(image.shape[:2]))
+    return {"x": x, "y": y} | {
+        name: image[..., at].ravel().tolist() for at, name in enumerate(("red", "green", "blue"))
+    }
 
 
 class Adaptation:
@@ -120,11 +97,12 @@ class Adaptation:
         first, last = done.rounds[0], done.rounds[-1]
         accuracies = {key: last[key] for key in ("accuracy", "class_mean_accuracy", "class_accuracy", "test_accuracy")}
         selected = {f"first_{name}": first[key] for key, name in _FIRST.items()}
-        by_round = {"by_round": [row["accuracy"] for row in done.rounds]}
-        return {**accuracies, **selected, **by_round, **self._shown(done.selected), "notes": done.notes}
+        by_round = {"x": list(range(len(done.rounds))), "y": [row["accuracy"] for row in done.rounds]}
+        points = {"by_round": by_round, **self._shown(done.selected)}
+        return {**accuracies, **selected, "points": points, "notes": done.notes}
 
-    def _shown(self, selected: pa.Table) -> dict[str, list[str]]:
-        """Write pictures of what AVH selects first, rightly, and CBST does not; returns their titles (Fig. 21)."""
+    def _shown(self, selected: pa.Table) -> dict[str, dict[str, list[int]]]:
+        """Pictures of what AVH selects first, rightly, and CBST does not, as pixels (Fig. 21)."""
         settings = self.run.settings
         if not settings.items() >= _PICTURED.items() or settings["pair"] not in _PICTURED_PAIRS:
             return {}
@@ -139,7 +117,10 @@ class Adaptation:
         write_thumbnails(self.run.folder, ids, target)
         by_id = {row["id"]: row for row in beyond.to_pylist()}
         names = self.domains.source.class_names
-        return {"shown": [f"{names[by_id[one]['pseudo_label']]}, {by_id[one]['confidence']:.3f}" for one in ids]}
+        titles = [f"{names[by_id[one]['pseudo_label']]}, {by_id[one]['confidence']:.3f}" for one in ids]
+        pictures = pq.read_table(self.run.folder / "thumbnails.parquet")["png"].to_pylist()
+        return {f"picture {at}: {title}": pixels_of(png)
+                for at, (title, png) in enumerate(zip(titles, pictures, strict=True))}  # fmt: skip
 
     def _baseline(self, method: str) -> dict[str, Any]:
         from hardsight_studies.avh.baselines import adapt_baseline

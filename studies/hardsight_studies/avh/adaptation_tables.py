@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hardsight.plotting import BLUE, GREEN, INK, PURPLE, RED, drawing
+from hardsight_studies.engine.study import get
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -16,12 +17,7 @@ if TYPE_CHECKING:
     from hardsight_studies.engine.rows import Number, Rows
 
 Lines = tuple[list[str], list[list[str]]]
-METHODS = ("source", "cbst", "crst", "avh", "crst-mrkld", "crst-lrent", "avh-inclusive", "avh-slides", "confidence",
-           "argmax", "mmd", "dann", "entropy", "mcd", "adr")  # fmt: skip
-CORE = METHODS[:4]
-# Mean of the class accuracies on VisDA-17, percent (AVH, Table 3); the source model is that of Zou et al.
-_PAPER = {"source": "51.6", "cbst": "76.4", "crst": "78.1", "avh": "81.5", "mmd": "61.1", "dann": "57.4",
-          "entropy": "57.0", "mcd": "71.9", "adr": "74.8"}  # fmt: skip
+CORE = ("source", "cbst", "crst", "avh")
 # True-positive rate, mean AVH, mean confidence, mean norm of the first selection (AVH, Table 4).
 _PAPER_FIRST = {"avh": "0.844 / 0.118 / 0.961 / 20.84", "cbst": "0.848 / 0.117 / 0.976 / 21.28"}
 _STYLES = {"cbst": (RED, "-"), "crst": (GREEN, "-"), "avh": (BLUE, "-"), "avh-slides": (BLUE, "--"),
@@ -52,17 +48,24 @@ def pairs_of(rows: "Rows", methods: Sequence[str]) -> list[str]:
     return [pair for pair, count in counts.items() if count == most > 0]
 
 
+def _methods(rows: "Rows") -> list[str]:
+    """The methods that were measured, in the study's order."""
+    return [method for method in get("avh-table3").tree["axes"]["method"] if rows.where(method=method)]
+
+
 def averages(rows: "Rows") -> Lines:
     """Mean accuracy over the pairs of the core methods, and over those pairs that all methods have."""
     from hardsight_studies.engine.tables import show
 
-    methods = [method for method in METHODS if rows.where(method=method)]
+    methods = _methods(rows)
     core, every = pairs_of(rows, [one for one in CORE if one in methods]), pairs_of(rows, methods)
+    # Mean of the class accuracies on VisDA-17, percent (AVH, Table 3); the source model is that of Zou et al.
+    paper = get("avh-table3").entry("table", "visda17")["paper"]["mean of classes"]
     lines = []
     for method in methods:
         first, second = average(rows, method, core), average(rows, method, every)
         seeds = "–" if first is None else str(first.count)
-        lines.append([f"`{method}`", show(first, ".1%"), seeds, show(second, ".1%"), _PAPER.get(method, "")])
+        lines.append([f"`{method}`", show(first, ".1%"), seeds, show(second, ".1%"), paper.get(method, "")])
     heads = [f"mean over {len(core)} pairs (%)", "seeds", f"over the {len(every)} of all methods (%)"]
     return ["method", *heads, "paper, VisDA-17 (%)"], lines
 
@@ -112,20 +115,21 @@ def p_value(differences: Sequence[float]) -> str:
 def first_selections(rows: "Rows") -> Lines:
     """Table 4: of what each selector selects from the source model, means over the pairs and seeds that all have.
 
-    Where the runs are not known one by one, the means that were kept.
+    Where means over all pairs were kept, and not every run is known, those.
     """
     names = ("right", "avh", "confidence", "norm", "selected", "beyond_cbst")
-    have = {method: {(row.settings["pair"], row.seed): row.metrics for row in rows.where(method=method)
-                     if isinstance(row.metrics.get("first_selected"), int | float)} for method in METHODS}  # fmt: skip
-    have = {method: runs for method, runs in have.items() if runs}
+    have: dict[str, dict[Any, Any]] = {}
+    for row in rows:
+        if isinstance(row.metrics.get("first_selected"), int | float):
+            have.setdefault(row.settings["method"], {})[row.settings["pair"], row.seed] = row.metrics
     shared = set.intersection(*(set(runs) for runs in have.values())) if have else set()
     lines = []
-    for method in METHODS:
+    for method in _methods(rows):
         kept = [row.metrics for row in rows.where(method=method, seed=None) if "first_selected" in row.metrics]
-        if shared and method in have:
-            means = {one: _mean([have[method][key][f"first_{one}"] for key in shared]) for one in names}
-        elif kept and not shared:
+        if kept:
             means = {one: kept[0][f"first_{one}"]["mean"] for one in names}
+        elif shared and method in have:
+            means = {one: _mean([have[method][key][f"first_{one}"] for key in shared]) for one in names}
         else:
             continue
         numbers = [f"{means[one]:.3f}" for one in names[:4]]

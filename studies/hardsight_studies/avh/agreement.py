@@ -36,11 +36,11 @@ from hardsight_studies.avh.choice import (
     read_answers,
     summary,
 )  # fmt: skip
-from hardsight_studies.avh.looking import counts, points_of
+from hardsight_studies.avh.looking import counts
 from hardsight_studies.avh.watching import FOLLOWED
 from hardsight_studies.engine.grid import Run
 from hardsight_studies.engine.rows import Row
-from hardsight_studies.engine.running import row_of
+from hardsight_studies.engine.running import points_of, row_of
 
 SIGNIFICANT = 0.05
 COMPARED = ("avh", "confidence", "class_norm")

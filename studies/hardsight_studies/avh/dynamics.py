@@ -28,7 +28,7 @@ from hardsight_studies.avh.phases import knot, ordered_share, phases, settling_t
 from hardsight_studies.engine.clock import Options
 from hardsight_studies.engine.grid import Run
 from hardsight_studies.engine.rows import Row, Rows, path_of, read
-from hardsight_studies.engine.running import row_of
+from hardsight_studies.engine.running import points_of, row_of
 from hardsight_studies.engine.trainings import Hooks, Training, config_of, train
 
 # How many test images are degraded.
@@ -134,7 +134,7 @@ def _curves(run: Run, columns: Mapping[str, Sequence[float | None]]) -> list[dic
     found = []
     for name, values in columns.items():
         known = [(at, y) for at, y in enumerate(values, 1) if y is not None and math.isfinite(y)]
-        found += looking.points_of(run, name, {"x": [x for x, _ in known], "y": [y for _, y in known]})
+        found += points_of(run, name, {"x": [x for x, _ in known], "y": [y for _, y in known]})
     return found
 
 

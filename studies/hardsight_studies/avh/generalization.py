@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import itertools
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -13,28 +13,18 @@ from hardsight import datasets
 from hardsight.datasets import ArrayDataset, FileDataset
 from hardsight.engines.model_spec import missing_packages
 from hardsight.plotting import BLUE, FAINT, GREEN, INK, PURPLE, RED, drawing
-from hardsight.records import read_run
 from hardsight_studies.avh.unseen import Recipe, generalize, with_backbone_features
+from hardsight_studies.engine.study import get
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from hardsight_studies.engine.clock import Options
     from hardsight_studies.engine.grid import Run
-    from hardsight_studies.engine.rows import Number, Row, Rows
+    from hardsight_studies.engine.rows import Number, Rows
 
 DIGIT_DOMAINS = ("plain", "faint", "noisy")
 Lines = tuple[list[str], list[list[str]]]
-# Art painting, cartoon, photo, sketch, average in %; Table 5 of the paper, and the last row of the talk's slides.
-PRINTED = {
-    "AlexNet (Li et al. 2017)": (62.86, 66.97, 89.50, 57.51, 69.21),
-    "MLDG, AlexNet (Li et al. 2018)": (66.23, 66.88, 88.00, 58.96, 70.01),
-    "MetaReg, AlexNet (Balaji et al. 2018)": (69.82, 70.35, 91.07, 59.26, 72.62),
-    "Feature-critic, AlexNet (Li et al. 2019)": (64.89, 71.72, 89.94, 61.85, 72.10),
-    "CNN-10, ImageNet first": (66.46, 67.88, 89.70, 51.72, 68.94),
-    "CNN-10 + AVH, ImageNet first": (72.02, 66.42, 90.12, 61.26, 72.46),
-    "CNN-9 + AVH (slides)": (71.56, 69.25, 89.93, 60.86, 72.90),
-}
 _BEGINS = ("scratch", "frozen", "finetuned")
 _METHODS = {"cross_entropy": "cross-entropy", "avh": "AVH loss", "mldg": "MLDG"}
 _PACS = ("art_painting", "cartoon", "photo", "sketch")
@@ -58,28 +48,9 @@ def compute(runs: Sequence["Run"], preset: str, options: "Options") -> None:
             scales=of["scales"], validation=validation, seed=run.seed, device=device, folder=run.folder / "trainings",
         )  # fmt: skip
         results = {"test_accuracy": found.accuracy, "validation_accuracy": found.validation_accuracy}
-        write_record(run, {**results, "scale": found.scale, **_by_scale(run)}, device, config=of)
-
-
-def _by_scale(run: "Run") -> dict[str, float]:
-    """Accuracies of every scale that was tried, from the records of the trainings."""
-    found = {}
-    for place in sorted((run.folder / "trainings").iterdir()):
-        details = read_run(place) or {}
-        scale = details["config"]["scale"]
-        if scale is not None:
-            found[f"validation_at_{scale:g}"] = details["results"]["validation_accuracy"]
-            found[f"test_at_{scale:g}"] = details["results"]["test_accuracy"]
-    return found
-
-
-def rows(runs: Sequence["Run"], preset: str) -> Iterator["Row"]:
-    """A row for each run, with the accuracies of each scale."""
-    from hardsight_studies.engine.running import row_of
-
-    for run in runs:
-        results = (read_run(run.folder) or {})["results"]
-        yield row_of(run, {name: value for name, value in results.items() if value is not None})
+        tried = {f"{name}_at_{scale:g}": accuracy for scale, both in found.tried.items()
+                 for name, accuracy in zip(("validation", "test"), both, strict=True)}  # fmt: skip
+        write_record(run, {**results, "scale": found.scale, **tried}, device, config=of)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -141,6 +112,12 @@ def _some(split: str, size: int | None, samples: int | None) -> ArrayDataset:
 # The tables and the figure.
 
 
+def printed() -> dict[str, list[float]]:
+    """What the paper's table and the talk's slides print, in %: each domain, and the average."""
+    found: dict[str, list[float]] = get("avh-table5").entry("table", "accuracy")["paper"]
+    return found
+
+
 def accuracy(rows: "Rows") -> Lines:
     """Accuracy on the domain left out by setting and method, and the average over domains; then the paper's rows."""
     from hardsight_studies.engine.tables import show
@@ -152,7 +129,7 @@ def accuracy(rows: "Rows") -> Lines:
             numbers = [*by_domain(rows, begin, method).values(), average(rows, begin, method)]
             lines.append([f"{begin}, {_METHODS[method]}", *(show(one, ".2%") for one in numbers)])
     if tuple(domains) == _PACS:
-        lines += [[f"paper: {name}", *(f"{value:.2f}" for value in values)] for name, values in PRINTED.items()]
+        lines += [[f"paper: {name}", *(f"{value:.2f}" for value in values)] for name, values in printed().items()]
     return ["accuracy (%) on", *(domain.replace("_", " ") for domain in domains), "average"], lines
 
 
@@ -236,7 +213,7 @@ def draw(rows: "Rows") -> "Figure":
                 axes.plot([], [], color=colour, linewidth=2, label=_METHODS[method])
             for name, colour in (("CNN-10", PURPLE), ("CNN-10 + AVH", GREEN)):
                 if tuple(domains[:-1]) == _PACS:
-                    paper = PRINTED[f"{name}, ImageNet first"]
+                    paper = printed()[f"{name}, ImageNet first"]
                     axes.plot(range(5), paper, "_", color=colour, markersize=14, label=f"paper, {name}")
             axes.set_xticks(range(len(domains)), [name.replace("_", "\n") for name in domains])
             axes.set(title=begin, xlabel="domain left out", ylabel="accuracy on it (%)")

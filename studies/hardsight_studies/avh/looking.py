@@ -23,7 +23,7 @@ from hardsight_studies.avh.people import IMAGENET_MEAN, IMAGENET_STD, images_of,
 from hardsight_studies.engine.clock import Options
 from hardsight_studies.engine.grid import Run
 from hardsight_studies.engine.rows import Row
-from hardsight_studies.engine.running import row_of
+from hardsight_studies.engine.running import points_of, row_of
 from hardsight_studies.engine.trainings import Hooks, Training, train, write_record
 
 FOUND = "found.json"
@@ -163,15 +163,6 @@ def points(runs: Sequence[Run], preset: str) -> list[dict[str, Any]]:
     """The hook that gives the points of what was found."""
     found = ((run, one) for run in runs for one in _found(run) if one.series)
     return [point for run, one in found for point in points_of(run, one.series, one.columns, one.settings)]
-
-
-def points_of(
-    run: Run, series: str, columns: Mapping[str, Sequence[Any]], settings: Mapping[str, Any] | None = None
-) -> list[dict[str, Any]]:
-    """The points of one series, from columns `x`, `y` and others."""
-    about = {"settings": json.dumps({**run.point, **(settings or {})}, ensure_ascii=False), "seed": run.seed}
-    rows = zip(*columns.values(), strict=True)
-    return [{**about, "series": series, **dict(zip(columns, map(float, row), strict=True))} for row in rows]
 
 
 def counts(score: np.ndarray, frequency: np.ndarray) -> dict[str, list[float]]:

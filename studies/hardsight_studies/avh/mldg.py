@@ -116,7 +116,7 @@ def meta_gradients(
     test_logits = functional_call(model, moved, (meta_test[0],))
     test_loss = _cross_entropy(test_logits, meta_test[1])
     outer = torch.autograd.grad(test_loss, list(moved.values()), allow_unused=True)
-    sums = [other if one is None else one if other is None else one + other
+    sums: list[Tensor | None] = [other if one is None else one if other is None else one + other
             for one, other in zip(inner, outer, strict=True)]  # fmt: skip
     return sums, (train_loss.detach(), test_loss.detach()), torch.cat([train_logits, test_logits])
 

@@ -28,7 +28,6 @@ SHOWN, POINTS, RESAMPLES = 12, 60, 2000
 
 def fgsm(classify: Classify, images: Images, labels: Int[Tensor, "samples"], radius: float) -> Images:
     """One step of `radius` along the sign of the cross-entropy's gradient, cut to [0, 1]."""
-    _check(images, radius=radius)
     return (images + radius * _slope(classify, images, labels).sign()).clamp(0, 1)
 
 
@@ -48,7 +47,6 @@ def pgd(
 
     The ball is that of the largest change of a pixel, `radius`, around the images, cut to [0, 1].
     """
-    _check(images, radius=radius, step=step)
     low, high = (images - radius).clamp(0, 1), (images + radius).clamp(0, 1)
     path = [images.clone()]
     for _ in range(steps):
@@ -67,15 +65,6 @@ def _slope(classify: Classify, images: Tensor, labels: Tensor) -> Tensor:
         # Summed, not averaged: an image's gradient must not depend on how many are attacked with it.
         (slope,) = torch.autograd.grad((others - logits.gather(1, column).squeeze(1)).sum(), leaf)
     return slope
-
-
-def _check(images: Tensor, **sizes: float) -> None:
-    low, high = (float(images.min()), float(images.max())) if len(images) else (0.0, 1.0)
-    if not (low >= 0 and high <= 1):
-        raise ValueError(f"images must lie in [0, 1], before normalisation; got {low:.3g} to {high:.3g}")
-    for name, size in sizes.items():
-        if not 0 < size <= 1:
-            raise ValueError(f"{name} must lie in (0, 1], a share of a pixel's range; got {size!r}")
 
 
 # ---------------------------------------------------------------------------------------------------------------------

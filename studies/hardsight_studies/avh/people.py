@@ -121,6 +121,7 @@ def votes_on(data: datasets.ArrayDataset) -> Votes:
     return Votes(votes.gather(1, data.labels[:, None]).squeeze(1), votes.sum(1))
 
 
+@functools.cache
 def images_of(name: str, split: str | None = None) -> datasets.ArrayDataset:
     """An image data set."""
     data = datasets.load(name, split)

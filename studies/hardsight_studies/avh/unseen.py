@@ -61,14 +61,14 @@ class Recipe:
 class Generalized:
     """One network trained without a domain: accuracies are shares in [0, 1]; `scale` is the AVH loss's.
 
-    `tried`: the validation accuracy of every scale that was trained, the chosen one among them.
+    `tried`: validation and test accuracy of every scale that was trained, the chosen one among them.
     """
 
     accuracy: float
     validation_accuracy: float
     model: nn.Module
     scale: float | None = None
-    tried: Mapping[float, float] = dataclasses.field(default_factory=dict)
+    tried: Mapping[float, tuple[float, float]] = dataclasses.field(default_factory=dict)
 
 
 def generalize(
@@ -97,7 +97,7 @@ def generalize(
         accuracies = fitted.results["test_accuracy"], fitted.results["validation_accuracy"]
         found.append(Generalized(*accuracies, fitted.evaluated, scale))
     best = max(found, key=lambda one: one.validation_accuracy)
-    tried = {one.scale: one.validation_accuracy for one in found if one.scale is not None}
+    tried = {one.scale: (one.validation_accuracy, one.accuracy) for one in found if one.scale is not None}
     return dataclasses.replace(best, tried=tried)
 
 
@@ -126,12 +126,13 @@ def make_loop(
         if folder is not None:
             # What a record must agree on, so that it is never continued with other data.
             settings["data"] = {name: _fingerprint(getattr(split, name)) for name in ("train", "validation", "test")}
-        decay = {"momentum": recipe.momentum, "weight_decay": recipe.weight_decay}
         loop = Loop(
             model,
             feeds.by_domain() if method == "mldg" else feeds.training(split.train, recipe.batch_size, seed),
             None,
-            torch.optim.SGD(model.parameters(), lr=recipe.lr, **decay),
+            torch.optim.SGD(
+                model.parameters(), lr=recipe.lr, momentum=recipe.momentum, weight_decay=recipe.weight_decay
+            ),
             epochs=recipe.epochs,
             plan=Plan(cosine()),
             steps=Steps(capture=method != "mldg"),

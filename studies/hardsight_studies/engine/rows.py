@@ -280,7 +280,7 @@ def _row(line: str, place: str) -> Row:
     whole = isinstance(found, dict) and all(isinstance(found.get(name, ...), kind) for name, kind in _KINDS.items())
     if not whole or not all(isinstance(value, (_KINDS | _MORE).get(name, ())) for name, value in found.items()):
         raise ValueError(f"{place} must be a row with study, preset, settings, seed and metrics; it is not")
-    wrong = [name for name, value in found["metrics"].items() if not _measured(value)]
+    wrong = [name for name, value in found["metrics"].items() if not is_metric(value)]
     if wrong:
         raise ValueError(
             f"{place}: metrics must be numbers; got {str(found['metrics'][wrong[0]])[:100]} for {wrong[0]}"
@@ -288,7 +288,7 @@ def _row(line: str, place: str) -> Row:
     return Row(**found)
 
 
-def _measured(value: Any) -> bool:
+def is_metric(value: Any) -> bool:
     """Whether this can be a metric: a number or a gap, numbers, or a stored aggregate or interval."""
     if isinstance(value, dict):
         wanted = ("value", "low", "high") if "low" in value else ("mean", "count")

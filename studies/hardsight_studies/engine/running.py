@@ -16,7 +16,16 @@ from hardsight_studies.engine import study as studies
 from hardsight_studies.engine import trainings
 from hardsight_studies.engine.clock import Options, OutOfTime
 from hardsight_studies.engine.grid import Run, picked, plan
-from hardsight_studies.engine.rows import Row, merge, path_of, read_points, read_rows, write_points, write_rows
+from hardsight_studies.engine.rows import (
+    Row,
+    is_metric,
+    merge,
+    path_of,
+    read_points,
+    read_rows,
+    write_points,
+    write_rows,
+)
 from hardsight_studies.engine.study import Study
 
 
@@ -39,7 +48,7 @@ def run_study(
     tree = study.at(preset)
     runs = picked(study, plan(study, preset, output), only)
     hooks = {name: hook(of) for name, of in study.tree.get("hooks", {}).items()}
-    if "compute" not in hooks:
+    if not {"run", "compute"} & hooks.keys():
         for run in runs:
             trainings.config_of(run)
     by_name = {run.name: run for run in runs}
@@ -103,7 +112,8 @@ def write_results(study: Study, preset: str, results: Path | str, output: Path |
     found = list(hook(hooks["rows"])(done, preset)) if "rows" in hooks and done else [_row(study, run) for run in done]
     rows = [completed(row, study.id, preset, runs) for row in [*found, *(_row(study, run) for run in failed)]]
     write_rows(path, merge([*read_rows(path), *rows]))
-    points = hook(hooks["points"])(done, preset) if "points" in hooks else _curves(study.at(preset), done)
+    curves = [*_curves(study.at(preset), done), *_kept_points(done)]
+    points = hook(hooks["points"])(done, preset) if "points" in hooks else curves
     if points:
         full = [{"preset": preset, **one} for one in points]
         write_points(study.id, results, read_points(study.id, results), full)
@@ -118,9 +128,29 @@ def row_of(run: Run, metrics: Mapping[str, Any], *, settings: Mapping[str, Any] 
     return replace(_from(run, metrics), settings={**run.point, **(settings or {})})
 
 
+def results_of(run: Run) -> dict[str, Any]:
+    """What the record of a finished run holds."""
+    results: dict[str, Any] = (read_run(run.folder) or {})["results"]
+    return results
+
+
+def points_of(
+    run: Run, series: str, columns: Mapping[str, Sequence[Any]], settings: Mapping[str, Any] | None = None
+) -> list[dict[str, Any]]:
+    """The points of one series, from columns `x`, `y` and others."""
+    about = {"settings": json.dumps({**run.point, **(settings or {})}, ensure_ascii=False), "seed": run.seed}
+    rows = zip(*columns.values(), strict=True)
+    return [{**about, "series": series, **dict(zip(columns, map(float, row), strict=True))} for row in rows]
+
+
 def _compute(runs: Sequence[Run], preset: str, options: Options, hooks: Mapping[str, Any]) -> None:
     if "compute" in hooks:
         hooks["compute"](runs, preset, options)
+        return
+    if "run" in hooks:
+        for run in runs:
+            options.clock.check()
+            trainings.write_record(run, hooks["run"](run), config=run.config)
         return
     beside = {name: hooks[name] for name in ("begin", "after_epoch", "measure") if name in hooks}
     trainings.train(runs, options, trainings.Hooks(**beside))
@@ -172,7 +202,10 @@ def _row(study: Study, run: Run) -> Row:
     results = details.get("results", {})
     if details.get("status") == FAILED:
         return replace(_from(run, {}), error=str(details.get("error", "")))
-    return _from(run, {name: results.get(key) for name, key in study.tree.get("metrics", {}).items()})
+    if "metrics" in study.tree or not {"run", "compute"} & study.tree.get("hooks", {}).keys():
+        return _from(run, {name: results.get(key) for name, key in study.tree.get("metrics", {}).items()})
+    numbers = {name: value for name, value in results.items() if isinstance(value, int | float | dict)}
+    return _from(run, {name: value for name, value in numbers.items() if is_metric(value)})
 
 
 def completed(row: Row, study: str, preset: str, runs: Sequence[Run]) -> Row:
@@ -206,3 +239,11 @@ def _curves(tree: Mapping[str, Any], runs: Sequence[Run]) -> list[dict[str, Any]
             y = table[column].to_pylist()
             found += [{**about, "series": series, "x": float(x[at]), "y": y[at]} for at in kept]
     return found
+
+
+def _kept_points(runs: Sequence[Run]) -> list[dict[str, Any]]:
+    """What a run's results hold as `points`: the columns of each series."""
+    kept = ((run, results_of(run).get("points", {})) for run in runs)
+    return [
+        point for run, series in kept for name, columns in series.items() for point in points_of(run, name, columns)
+    ]

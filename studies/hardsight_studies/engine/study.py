@@ -23,9 +23,9 @@ _PRESET_KEYS = ("base", "axes", "axis", "values", "first", "extra", "skip", "at_
 _KEYS = (*_HEAD_KEYS, *_PRESET_KEYS, "presets", "metrics", "points", "hooks", "table", "figure", "result")
 _INNER_KEYS = {
     "axis": ("title", "format", "key"),
-    "hooks": ("compute", "begin", "after_epoch", "measure", "rows", "points"),
+    "hooks": ("run", "compute", "begin", "after_epoch", "measure", "rows", "points"),
     "points": ("x", "y", "most"),
-    "table": ("name", "title", "where", "rows", "columns", "cell", "cells", "join", "paper", "function"),
+    "table": ("name", "title", "where", "rows", "columns", "cell", "cells", "join", "paper", "function", "lines"),
     "figure": ("name", "title", "kind", "x", "y", "by", "panels", "where", "draw", "paper"),
     "result": ("of", "what", "paper", "ours", "seeds", "preset", "verdict"),
 }

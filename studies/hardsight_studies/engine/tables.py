@@ -164,7 +164,7 @@ def provenance(study: Study, rows: Rows) -> str:
     there = {(point_key(row.settings), row.seed) for row in finished}
     done = sum((point_key(run.point), run.seed) in there for run in planned)
     seeds = sorted({seed for row in finished for seed in _seeds_of(row)})
-    versions = sorted({row.versions["torch"] for row in finished if "torch" in row.versions})
+    versions = sorted({part for row in finished for part in row.versions.get("torch", "").split(", ") if part})
     counted = f"{done} of {len(planned)} run{'' if len(planned) == 1 else 's'}"
     hardware = ", ".join(sorted({part for row in finished for part in row.hardware.split(", ") if part}))
     date = max((row.date for row in finished), default="")

@@ -20,6 +20,8 @@ from hardsight_studies.engine.grid import Run
 from hardsight_studies.engine.stacked import run_stacked
 from hardsight_studies.engine.together import run_together
 
+_CPU = torch.device("cpu")
+
 
 class Training:
     """One run while it trains: what a study may look at after an epoch and at the end.
@@ -110,7 +112,7 @@ def _loop(run: Run, device: torch.device, options: Options, hooks: Hooks) -> Loo
 def write_record(
     run: Run,
     results: Mapping[str, Any],
-    device: torch.device,
+    device: torch.device = _CPU,
     *,
     config: Mapping[str, Any] | None = None,
     error: str | None = None,

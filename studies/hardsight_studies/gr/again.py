@@ -21,7 +21,7 @@ from hardsight_studies.engine.grid import Run, name_of
 from hardsight_studies.engine.rows import Rows
 from hardsight_studies.engine.tables import formatted
 from hardsight_studies.engine.trainings import Hooks, Training, train
-from hardsight_studies.gr.classes import recalls
+from hardsight_studies.gr.learned import recalls
 
 AGAIN = "again"
 # What the table shows, and the paper's numbers by rate and method; the last is that of training again.

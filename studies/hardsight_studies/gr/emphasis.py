@@ -4,8 +4,7 @@ A sample's weight is the L1 norm of its gradient at the logits. The focus is the
 largest weight on a fine grid, the spread the variance of the weights over evenly spread probabilities.
 """
 
-import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -14,15 +13,12 @@ from torch import Tensor, nn
 from hardsight.losses import GCELoss, GradientRescaling, MAELoss
 from hardsight.losses.emphasis import emphasis_focus, emphasis_spread
 from hardsight.losses.entropy import CrossEntropy
-from hardsight.records import read_run
-from hardsight_studies.engine.clock import Options
 from hardsight_studies.engine.grid import Run
 from hardsight_studies.engine.rows import Rows
-from hardsight_studies.engine.trainings import write_record
 
 CLASSES = 10
-# Points of the grid: Table 1's, those of Figure 1's curves, and those of Figure 1's spreads.
-_FINE, _CURVE, _SPREAD = {"smoke": 1000}, {"smoke": 20}, 10_000
+# Points of the grid of Figure 1's spreads.
+_SPREAD = 10_000
 # Focuses that differ by less are one.
 _SAME_FOCUS = 3
 
@@ -56,43 +52,28 @@ def probabilities(count: int) -> Tensor:
     return (torch.arange(count, dtype=torch.float64) + 0.5) / count
 
 
-def compute_focus(runs: Sequence[Run], preset: str, options: Options) -> None:
-    """Table 1: focus, spread and largest weight of each supervision."""
-    grid = probabilities(_FINE.get(preset, 100_000))
-    for run in runs:
-        weights = gradient_weights(supervision(run.settings["supervision"]), grid)
-        flat = bool(weights.max() - weights.min() < 1e-9)
-        results = {
-            # Equal weights have no focus.
-            "focus": None if flat else float(grid[weights.argmax()]),
-            "spread": float(emphasis_spread(weights)),
-            "largest": float(weights.max()),
-            "resolution": 0.5 / len(grid),
-        }
-        write_record(run, results, torch.device("cpu"))
+def measure_focus(run: Run) -> dict[str, Any]:
+    """Table 1: focus, spread and largest weight of a supervision."""
+    grid = probabilities(run.config["points"])
+    weights = gradient_weights(supervision(run.settings["supervision"]), grid)
+    flat = bool(weights.max() - weights.min() < 1e-9)
+    return {
+        # Equal weights have no focus.
+        "focus": None if flat else float(grid[weights.argmax()]),
+        "spread": float(emphasis_spread(weights)),
+        "largest": float(weights.max()),
+        "resolution": 0.5 / len(grid),
+    }
 
 
-def compute_curve(runs: Sequence[Run], preset: str, options: Options) -> None:
+def measure_curve(run: Run) -> dict[str, Any]:
     """Figure 1: the weight over the probability, and the spread."""
-    grid, fine = probabilities(_CURVE.get(preset, 200)), probabilities(_SPREAD)
-    for run in runs:
-        loss = supervision(run.settings["supervision"])
-        curve = {"probability": grid.tolist(), "weight": gradient_weights(loss, grid).tolist()}
-        spread = float(emphasis_spread(gradient_weights(loss, fine)))
-        peak = max(zip(curve["weight"], curve["probability"], strict=True))
-        found = {"spread": spread, "largest": peak[0], "peak": peak[1]}
-        write_record(run, {**found, **curve}, torch.device("cpu"))
-
-
-def curve_points(runs: Iterable[Run], preset: str) -> list[dict[str, Any]]:
-    """The curves of Figure 1 as points."""
-    found = []
-    for run in runs:
-        results = (read_run(run.folder) or {})["results"]
-        about = {"settings": json.dumps(run.point, ensure_ascii=False), "seed": run.seed, "series": "weight"}
-        pairs = zip(results["probability"], results["weight"], strict=True)
-        found += [{**about, "x": x, "y": y} for x, y in pairs]
-    return found
+    grid, loss = probabilities(run.config["points"]), supervision(run.settings["supervision"])
+    weights = gradient_weights(loss, grid).tolist()
+    spread = float(emphasis_spread(gradient_weights(loss, probabilities(_SPREAD))))
+    peak = max(zip(weights, grid.tolist(), strict=True))
+    points = {"weight": {"x": grid.tolist(), "y": weights}}
+    return {"spread": spread, "largest": peak[0], "peak": peak[1], "points": points}
 
 
 def closed_form(name: str) -> float | None:

@@ -3,10 +3,11 @@
 All that a run compares is computed from the same features, labels and out-of-fold probabilities.
 """
 
+import functools
 import importlib.util
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,16 +21,12 @@ from hardsight.datasets.interface import ArrayDataset
 from hardsight.engines.encoders import features_of_images
 from hardsight.hardness import logit_margin
 from hardsight.heads import record_head
-from hardsight.records import read_run
-from hardsight_studies.engine import trainings
-from hardsight_studies.engine.running import row_of
 from hardsight_studies.together.detection import average_precisions, detect
 from hardsight_studies.together.detection_inputs import BACKBONE, PIXELS, Inputs, inputs
 
 if TYPE_CHECKING:
-    from hardsight_studies.engine.clock import Options
     from hardsight_studies.engine.grid import Run
-    from hardsight_studies.engine.rows import Row, Rows
+    from hardsight_studies.engine.rows import Rows
 
 DEVELOPMENT = ("pacs-uniform", "pacs-lookalikes", "texts-even", "digits", "cifar10h-vote", "cifar10h-20", "cifar10h-40")
 JUDGED = ("aggre", "random1", "worse", "office-uniform", "office-lookalikes", "texts-odd", "breast-cancer")
@@ -42,21 +39,10 @@ _RESAMPLES = 200
 _IMAGES, _STRANGE, _COPIES = 5000, 250, 250
 
 
-def compute(runs: Sequence["Run"], preset: str, options: "Options") -> None:
-    """One run after the other; each is a set and a seed."""
-    for run in runs:
-        options.clock.check()
-        name, cache = str(run.settings["set"]), run.folder.parent / "features"
-        measured = (
-            planted(run.seed, cache) if name == PLANTED else labels_found(inputs(name, run.seed, cache), run.seed)
-        )
-        trainings.write_record(run, measured, options.torch_device)
-
-
-def rows(runs: Sequence["Run"], preset: str) -> Iterator["Row"]:
-    """A row for each run, with every number that it measured."""
-    for run in runs:
-        yield row_of(run, (read_run(run.folder) or {})["results"])
+def measure(run: "Run") -> dict[str, Any]:
+    """One set and one seed."""
+    name, cache = str(run.settings["set"]), run.folder.parent / "features"
+    return planted(run.seed, cache) if name == PLANTED else labels_found(inputs(name, run.seed, cache), run.seed)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -230,17 +216,8 @@ def planted_images(seed: int) -> tuple[ArrayDataset, np.ndarray, np.ndarray]:
 # Tables.
 
 
-def development(rows: "Rows") -> tuple[list[str], list[list[str]]]:
-    """Average precision of every method on the sets that the default was chosen on."""
-    return _precisions(rows, DEVELOPMENT)
-
-
-def judged(rows: "Rows") -> tuple[list[str], list[list[str]]]:
-    """Average precision of every method on the sets that nothing was chosen on."""
-    return _precisions(rows, JUDGED)
-
-
 def _precisions(rows: "Rows", wanted: Sequence[str]) -> tuple[list[str], list[list[str]]]:
+    """Average precision of every method on the sets that the default was chosen on, or that nothing was chosen on."""
     from hardsight_studies.engine.tables import show
 
     there = [name for name in wanted if rows.where(set=name)]
@@ -252,6 +229,9 @@ def _precisions(rows: "Rows", wanted: Sequence[str]) -> tuple[list[str], list[li
     heads = [name if share is None else f"{name} ({share.mean:.0%} wrong)"
              for name, share in zip(there, shares, strict=True)]  # fmt: skip
     return ["score", *heads], lines
+
+
+development, judged = (functools.partial(_precisions, wanted=one) for one in (DEVELOPMENT, JUDGED))
 
 
 def counts(rows: "Rows") -> tuple[list[str], list[list[str]]]:

@@ -4,6 +4,7 @@ No clean label is used before a run is judged. A run of the whole set looks at i
 augmentation, and scores them in the end; a run of halves trains on each half for the probabilities of the other.
 """
 
+import functools
 import importlib.util
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -22,6 +23,7 @@ from hardsight.training import Samples, Steps, fit, from_config
 from hardsight.training.data import load_sets, make_loaders
 from hardsight_studies.engine import trainings
 from hardsight_studies.engine.running import row_of
+from hardsight_studies.engine.study import get
 from hardsight_studies.outputs import outputs_of
 from hardsight_studies.together.detection import detect, suspicions, taught, wrong_labels
 
@@ -36,19 +38,6 @@ _SNAPSHOTS = {3: (1, 2, 3), 8: (4, 6, 8), 30: (5, 10, 15, 20, 25, 30)}
 # References, not scores of one run: two half runs, by our own code and by cleanlab; trees that were told the truth.
 OUT_OF_FOLD, CLEANLAB, TAUGHT = "out_of_fold_doubt", "cleanlab_label_quality", "taught_half_the_truth"
 _PEOPLE = ("aggre", "random1", "worse")
-# Average precision on aggre, random1, worse, measured once before this study was written; shown in square brackets.
-_FIRST = {
-    "el2n_mean": (0.782, 0.890, 0.937), "aum": (0.772, 0.883, 0.935), "angular_margin_last": (0.764, 0.892, 0.938),
-    "avh_last": (0.648, 0.832, 0.909), "avh_mean": (0.606, 0.787, 0.886), OUT_OF_FOLD: (0.686, 0.828, 0.902),
-}  # fmt: skip
-_SUMMARY = {
-    "el2n_mean": "`el2n_mean`",
-    "angular_margin": "`angular_margin`",
-    "training_and_margin": "both (`training_and_margin`)",
-    "training_margin_and_neighbours": "and `smoothed_last_posterior`",
-    CLEANLAB: "cleanlab's ranking, two runs on halves",
-    TAUGHT: "boosted trees that were told half the truth",
-}
 _NOISES = (*_PEOPLE, "symmetric40", "symmetric20", "asymmetric40")
 
 
@@ -154,28 +143,25 @@ def average_precision(rows: "Rows") -> tuple[list[str], list[list[str]]]:
     """Average precision by noise, beside the first measurement."""
     heads, lines = _table(rows, "average_precision")
     for line in lines:
-        first = dict(zip(_PEOPLE, _FIRST.get(line[0].strip("`"), ()), strict=False))
+        first = dict(zip(_PEOPLE, _listed("average-precision", "paper").get(line[0].strip("`"), ()), strict=False))
         noises = [head.partition(" ")[0] for head in heads]
         line[1:] = [f"{ours} [{first[noise]:.3f}]" if noise in first else ours
                     for noise, ours in zip(noises[1:], line[1:], strict=True)]  # fmt: skip
     return heads, lines
 
 
-def auroc(rows: "Rows") -> tuple[list[str], list[list[str]]]:
-    """Area under the receiver operating characteristic by noise."""
-    return _table(rows, "auroc")
-
-
-def precision_at_count(rows: "Rows") -> tuple[list[str], list[list[str]]]:
-    """Precision among as many samples as there are wrong labels, by noise."""
-    return _table(rows, "precision_at_count")
-
-
 def summary(rows: "Rows") -> tuple[list[str], list[list[str]]]:
     """The scores that `find_label_issues` ranks by, alone and together, beside what they are measured against."""
     heads, lines = _table(rows, "average_precision")
     found = {line[0]: line[1:] for line in lines}
-    return heads, [[title, *found[f"`{name}`"]] for name, title in _SUMMARY.items() if f"`{name}`" in found]
+    return heads, [
+        [title, *found[f"`{name}`"]] for name, title in _listed("summary", "lines").items() if f"`{name}`" in found
+    ]
+
+
+def _listed(table: str, key: str) -> dict[str, Any]:
+    found: dict[str, Any] = get("label-errors").entry("table", table)[key]
+    return found
 
 
 def _table(rows: "Rows", metric: str) -> tuple[list[str], list[list[str]]]:
@@ -200,3 +186,6 @@ def _table(rows: "Rows", metric: str) -> tuple[list[str], list[list[str]]]:
     shares = {noise: rows.number("wrong_labels", noise=noise) for noise in noises}
     heads = [noise if share is None else f"{noise} ({share.mean:.0%} wrong)" for noise, share in shares.items()]
     return ["score", *heads], lines
+
+
+auroc, precision_at_count = (functools.partial(_table, metric=one) for one in ("auroc", "precision_at_count"))

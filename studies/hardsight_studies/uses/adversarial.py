@@ -1,7 +1,6 @@
 """Adversarial training: what it does to norm and angle, and which of them says what an attack will change."""
 
-import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -11,12 +10,12 @@ from hardsight import models
 from hardsight.datasets.epochs import Batch
 from hardsight.degradation import adversarial
 from hardsight.hardness import angular_visual_hardness, open_set_scores
-from hardsight.records import read_run
 from hardsight.training import Hooks, Plan, fit
 from hardsight.training.schedules import cosine
+from hardsight_studies.avh.people import images_of
 from hardsight_studies.engine.grid import Run
 from hardsight_studies.outputs import Outputs, outputs_of
-from hardsight_studies.uses.frozen import CPU, Batches, Vectors, auroc, drawn, each, images_of
+from hardsight_studies.uses.frozen import CPU, Batches, Vectors, auroc, drawn
 
 
 def measure(run: Run) -> Mapping[str, Any]:
@@ -50,16 +49,8 @@ def measure(run: Run) -> Mapping[str, Any]:
     scores = open_set_scores(plain.features, plain.weight, plain.bias)
     for name in ("avh", "norm", "softmax", "angular_margin"):
         found[f"changed_by_{name}"] = auroc(scores[name][right & ~still], scores[name][right & still])
-    return {**found, "curves": curves}
-
-
-def points(runs: Iterable[Run], preset: str) -> Iterator[dict[str, Any]]:
-    """Norm and AVH of the test images after each epoch."""
-    for run in runs:
-        curves: dict[str, list[float]] = (read_run(run.folder) or {})["results"]["curves"]
-        about = {"settings": json.dumps(run.point, ensure_ascii=False), "seed": run.seed}
-        for series, values in curves.items():
-            yield from ({**about, "series": series, "x": float(1 + at), "y": y} for at, y in enumerate(values))
+    epochs = [float(1 + at) for at in range(of["epochs"])]
+    return {**found, "points": {name: {"x": epochs, "y": values} for name, values in curves.items()}}
 
 
 class _Attacked(Batches):
@@ -99,6 +90,3 @@ def _norm(seen: Outputs) -> float:
 
 def _avh(seen: Outputs) -> float:
     return float(angular_visual_hardness(seen.features.double(), seen.weight.double(), seen.labels).mean())
-
-
-compute = each(measure)

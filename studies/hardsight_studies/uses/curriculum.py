@@ -10,7 +10,7 @@ from hardsight import noise
 from hardsight.cleaning import CurriculumSampler, EpochSampler, HardMiningSampler, ImportanceSampler
 from hardsight.hardness import angular_visual_hardness, cross_entropy
 from hardsight_studies.engine.grid import Run
-from hardsight_studies.uses.frozen import Vectors, accuracy, drawn, each, seen_by, trained, vectors
+from hardsight_studies.uses.frozen import Vectors, accuracy, drawn, seen_by, trained, vectors
 
 
 def measure(run: Run) -> Mapping[str, Any]:
@@ -57,6 +57,3 @@ def _sampler(order: str, hardness: Tensor, epochs: int, seed: int) -> EpochSampl
         return HardMiningSampler(hardness, share=0.5, skip=0.2, seed=seed)
     ranks = hardness.argsort().argsort().double() / max(1, len(hardness) - 1)
     return ImportanceSampler(ranks, uniform=0.2, seed=seed)
-
-
-compute = each(measure)

@@ -9,7 +9,7 @@ from hardsight.cleaning import CurriculumSampler
 from hardsight.hardness import angular_visual_hardness
 from hardsight.losses import distillation_loss
 from hardsight_studies.engine.grid import Run
-from hardsight_studies.uses.frozen import accuracy, drawn, each, seen_by, trained, vectors
+from hardsight_studies.uses.frozen import accuracy, drawn, seen_by, trained, vectors
 
 
 def measure(run: Run) -> Mapping[str, Any]:
@@ -43,6 +43,3 @@ class _Distilled(nn.Module):
     def forward(self, logits: Tensor, labels: Tensor, ids: Tensor) -> Tensor:
         weights = None if self.weights is None else self.weights[ids]
         return distillation_loss(logits, self.logits[ids], labels, sample_weight=weights, temperature=2.0)
-
-
-compute = each(measure)

@@ -7,7 +7,7 @@ import torch
 
 from hardsight.domains.selection import evidence_of, select
 from hardsight_studies.engine.grid import Run
-from hardsight_studies.uses.frozen import Vectors, accuracy, drawn, each, seen_by, trained, vectors
+from hardsight_studies.uses.frozen import Vectors, accuracy, drawn, seen_by, trained, vectors
 
 
 def measure(run: Run) -> Mapping[str, Any]:
@@ -50,6 +50,3 @@ def _spreading(given: Vectors, unlabelled: torch.Tensor, test: Vectors, truth: t
     said = torch.from_numpy(spread.predict(torch.nn.functional.normalize(test.features, dim=1).numpy()))
     right = torch.from_numpy(spread.transduction_[len(given.labels) :]) == truth
     return {"accuracy": float((said == test.labels).double().mean()), "right": float(right.double().mean())}
-
-
-compute = each(measure)

@@ -1,7 +1,7 @@
 """Samples as vectors, small networks on them, and how they are trained: what the studies of uses share."""
 
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,12 +16,9 @@ from hardsight.heads import evaluating
 from hardsight.losses import AngularLinear
 from hardsight.training import Hooks, Plan, Steps, fit
 from hardsight.training.schedules import cosine
-from hardsight_studies.engine.clock import Options
-from hardsight_studies.engine.grid import Run
-from hardsight_studies.engine.trainings import write_record
+from hardsight_studies.avh.people import images_of
 
 CPU = torch.device("cpu")
-Measure = Callable[[Run], Mapping[str, Any]]
 
 
 class Vectors(NamedTuple):
@@ -44,17 +41,6 @@ class Seen(NamedTuple):
     bias: Tensor | None
 
 
-def each(measure: Measure) -> Callable[[Sequence[Run], str, Options], None]:
-    """The hook `compute` of a study whose runs are one function's results."""
-
-    def compute(runs: Sequence[Run], preset: str, options: Options) -> None:
-        for run in runs:
-            options.clock.check()
-            write_record(run, measure(run), CPU, config=run.config)
-
-    return compute
-
-
 @functools.cache
 def vectors(name: str) -> tuple[Vectors, Vectors]:
     """Training and test set: `cifar10`, features of a frozen EfficientNet-Lite0; `digits`, scikit-learn's pixels."""
@@ -73,14 +59,6 @@ def vectors(name: str) -> tuple[Vectors, Vectors]:
     scale = held["train"].float().std()
     train, test = (Vectors(held[one].float() / scale, images_of("cifar10", one).labels) for one in ("train", "test"))
     return train, test
-
-
-@functools.cache
-def images_of(name: str, split: str | None = None) -> datasets.ArrayDataset:
-    """An image data set in memory, read once."""
-    data = datasets.load(name, split)
-    assert isinstance(data, datasets.ArrayDataset)
-    return data
 
 
 def drawn(seed: int, count: int, many: int) -> Tensor:
@@ -163,8 +141,7 @@ def accuracy(model: Any, data: Vectors) -> float:
 
 def auroc(positive: Tensor, negative: Tensor) -> float:
     """How often a positive sample has the larger value than a negative one; ties count half."""
-    from scipy.stats import rankdata
+    from sklearn.metrics import roc_auc_score
 
-    ranks = rankdata(np.concatenate([positive.double().numpy(), negative.double().numpy()]))
-    many, few = len(positive), len(negative)
-    return float((ranks[:many].sum() - many * (many + 1) / 2) / (many * few))
+    labels = np.repeat([1, 0], [len(positive), len(negative)])
+    return float(roc_auc_score(labels, torch.cat([positive, negative]).double().numpy()))

@@ -11,7 +11,7 @@ from hardsight.geometry import angle_between
 from hardsight.losses import AMCLoss, ContrastiveLoss, TripletLoss
 from hardsight.training import Objective
 from hardsight_studies.engine.grid import Run
-from hardsight_studies.uses.frozen import Vectors, drawn, each, seen_by, trained, vectors
+from hardsight_studies.uses.frozen import Vectors, drawn, seen_by, trained, vectors
 
 
 def measure(run: Run) -> Mapping[str, Any]:
@@ -63,5 +63,3 @@ _LOSSES: dict[str, Callable[[], nn.Module]] = {
     "amc": lambda: AMCLoss(pairs="all"),
     "contrastive": lambda: ContrastiveLoss(pairs="all"),
 }
-
-compute = each(measure)

@@ -13,36 +13,31 @@ from hardsight.datasets.loader import DeviceLoader
 from hardsight.degradation import adversarial
 from hardsight.geometry import angles_to_classes
 from hardsight.hardness import angular_visual_confidence, calibration_error, fit_temperature, open_set_scores
-from hardsight.records import read_run
 from hardsight.training import fit
 from hardsight_studies.avh.people import IMAGENET_MEAN, IMAGENET_STD, images_of, public_network
-from hardsight_studies.engine.clock import Options
 from hardsight_studies.engine.grid import Run
 from hardsight_studies.engine.rows import Row
-from hardsight_studies.engine.running import row_of
-from hardsight_studies.engine.trainings import write_record
+from hardsight_studies.engine.running import results_of, row_of
 from hardsight_studies.outputs import Outputs, outputs_of
 from hardsight_studies.uses.frozen import CPU, auroc, drawn
 
 _DIGITS = 8
 
 
-def compute(runs: Sequence[Run], preset: str, options: Options) -> None:
-    """One network at a time: its own test images, images of new classes, and attacked ones."""
-    for run in runs:
-        options.clock.check()
-        model, known, new = _sets(run)
-        own, other = outputs_of(model, known), outputs_of(model, new)
-        attacked = _attacked(run, model, known, own)
-        found = {f"{name}-{task}": value for task, pair in _tasks(own, other, attacked).items()
-                 for name, value in _areas(*pair, run.config["resamples"]).items()}  # fmt: skip
-        write_record(run, {**found, **_calibration(own), "accuracy": float(_right(own).double().mean())}, CPU)
+def measure(run: Run) -> dict[str, Any]:
+    """One network: its own test images, images of new classes, and attacked ones."""
+    model, known, new = _sets(run)
+    own, other = outputs_of(model, known), outputs_of(model, new)
+    attacked = _attacked(run, model, known, own)
+    found = {f"{name}-{task}": value for task, pair in _tasks(own, other, attacked).items()
+             for name, value in _areas(*pair, run.config["resamples"]).items()}  # fmt: skip
+    return {**found, **_calibration(own), "accuracy": float(_right(own).double().mean())}
 
 
 def rows(runs: Iterable[Run], preset: str) -> Iterator[Row]:
     """A row for each network and score, and one for each network and kind of probability."""
     for run in runs:
-        results: dict[str, Any] = (read_run(run.folder) or {})["results"]
+        results = results_of(run)
         yield row_of(run, {"accuracy": results["accuracy"]})
         for name in sorted({key.split("-")[0] for key in results if "-" in key}):
             parts = {key.split("-")[1]: value for key, value in results.items() if key.startswith(f"{name}-")}

@@ -14,10 +14,10 @@ from hardsight.alignment import correlate
 from hardsight.datasets.loader import DeviceLoader
 from hardsight.hardness import angular_visual_hardness
 from hardsight_studies.avh.choice import choices_of
-from hardsight_studies.avh.people import IMAGENET_MEAN, IMAGENET_STD, public_network
+from hardsight_studies.avh.people import IMAGENET_MEAN, IMAGENET_STD, images_of, public_network
 from hardsight_studies.engine.grid import Run
 from hardsight_studies.outputs import Outputs, outputs_of
-from hardsight_studies.uses.frozen import CPU, Vectors, each, images_of, seen_by, trained, vectors
+from hardsight_studies.uses.frozen import CPU, Vectors, seen_by, trained, vectors
 
 # Whose labels of the training images a head learns: the data set's, or people's, several columns as so many samples.
 _TAUGHT = {
@@ -85,6 +85,3 @@ def _digits(run: Run) -> tuple[dict[str, np.ndarray], np.ndarray]:
     ]
     leads = [_lead(one, test.labels, 1) for one in logits]
     return {"avh": leads[0], "confidence": leads[1]}, leads[2]
-
-
-compute = each(measure)

@@ -16,8 +16,9 @@ from hardsight.losses import (
     weight_curve,
 )
 from hardsight.training import Objective
+from hardsight_studies.avh.people import images_of
 from hardsight_studies.engine.grid import Run
-from hardsight_studies.uses.frozen import Vectors, accuracy, drawn, each, images_of, seen_by, trained, vectors
+from hardsight_studies.uses.frozen import Vectors, accuracy, drawn, seen_by, trained, vectors
 
 _PEOPLE = {"worse": "worse_label", "random1": "random_label1", "random2": "random_label2", "aggre": "aggre_label"}
 _FOREIGN = 7
@@ -110,6 +111,3 @@ class DrivenByConfidence(nn.Module):
         likely = (chance + (visual - chance) * (1 - chance) / (most - chance)).clamp(1e-6, 1 - 1e-6)
         weights = weight_curve(likely, self.beta, self.lam)
         return gradient_rescaling(logits, labels, beta=0.0, lam=0.0, sample_weight=weights)
-
-
-compute = each(measure)

@@ -11,7 +11,7 @@ from hardsight.cleaning import ClassBalancedSampler, EpochSampler, ImportanceSam
 from hardsight.hardness import angular_visual_hardness
 from hardsight.losses import CrossEntropy, FocalLoss
 from hardsight_studies.engine.grid import Run
-from hardsight_studies.uses.frozen import Vectors, drawn, each, seen_by, trained, vectors
+from hardsight_studies.uses.frozen import Vectors, drawn, seen_by, trained, vectors
 
 
 def measure(run: Run) -> Mapping[str, Any]:
@@ -83,6 +83,3 @@ class _Weighted(torch.nn.Module):
     def forward(self, logits: Tensor, labels: Tensor, ids: Tensor) -> Tensor:
         losses = torch.nn.functional.cross_entropy(logits, labels, reduction="none")
         return (self.weights[ids] * losses).mean()
-
-
-compute = each(measure)

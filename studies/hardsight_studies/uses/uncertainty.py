@@ -11,8 +11,9 @@ from hardsight import datasets
 from hardsight.alignment import correlate
 from hardsight.datasets import registry
 from hardsight.hardness import open_set_scores, uncertainties
+from hardsight_studies.avh.people import images_of
 from hardsight_studies.engine.grid import Run
-from hardsight_studies.uses.frozen import Vectors, drawn, each, images_of, seen_by, trained, vectors
+from hardsight_studies.uses.frozen import Vectors, drawn, seen_by, trained, vectors
 
 
 def measure(run: Run) -> Mapping[str, Any]:
@@ -64,6 +65,3 @@ def _people(data: str, seed: int) -> tuple[Vectors, Vectors, np.ndarray]:
 def _entropy(shares: Tensor) -> np.ndarray:
     entropy: np.ndarray = torch.special.entr(shares).sum(1).numpy()
     return entropy
-
-
-compute = each(measure)

@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from hardsight_studies.amc.attention import as_percent, first_of_each_class, half_energy_area, ink_masks, middle
-from hardsight_studies.amc.claims import difference
+from hardsight_studies.amc.attention import first_of_each_class, half_energy_area, ink_masks, map_points, middle
+from hardsight_studies.amc.claims import verdict
 from hardsight_studies.amc.features import _places, feature_numbers
 from hardsight_studies.engine.grid import plan
 from hardsight_studies.engine.rows import Number
@@ -60,7 +60,11 @@ def test_masks_by_hand() -> None:
     even = torch.ones(1, 8, 8)
     assert float(energy_inside(even, middle(even))) == float(middle(even).mean()) == 0.25
     assert first_of_each_class(torch.tensor([3, 1, 3, 0, 1])).tolist() == [3, 1, 0]
-    assert as_percent(torch.tensor([[[0.0, 2.0]], [[0.0, 0.0]]])) == [[[0, 100]], [[0, 0]]]
+    maps = torch.tensor([[[0.0, 2.0]], [[0.0, 0.0]]])
+    found = map_points(maps, torch.tensor([4, 7]), torch.tensor([30, 50]))
+    assert found["value"] == [0, 100, 0, 0]
+    assert (found["x"], found["y"]) == ([0, 1, 0, 1], [0, 0, 0, 0])
+    assert (found["label"], found["id"]) == ([4, 4, 7, 7], [30, 30, 50, 50])
 
 
 def fans(by: str) -> tuple[torch.Tensor, torch.Tensor]:
@@ -91,9 +95,12 @@ def test_classes_by_angle_and_classes_by_length_are_told_apart() -> None:
 def test_places_are_in_the_plane_on_the_sphere_or_a_view() -> None:
     labels = torch.arange(40) % 4
     flat = torch.randn(40, 2, generator=torch.Generator().manual_seed(0))
-    assert _places(flat, labels)[5] == [1, *flat[5].tolist()]
-    assert all(math.hypot(*row[1:]) == pytest.approx(1) for row in _places(torch.randn(40, 3), labels))
-    assert {len(row) for row in _places(torch.randn(40, 8), labels)} == {3}
+    assert {name: values[5] for name, values in _places(flat, labels).items()} == {
+        "label": 1, "x": float(flat[5, 0]), "y": float(flat[5, 1])
+    }  # fmt: skip
+    on_sphere = _places(torch.randn(40, 3), labels)
+    assert torch.tensor([on_sphere[name] for name in "xyz"]).norm(dim=0).tolist() == pytest.approx([1] * 40)
+    assert {*_places(torch.randn(40, 8), labels)} == {"label", "x", "y"}
 
 
 def test_a_claim_holds_only_beyond_the_noise() -> None:
@@ -101,11 +108,11 @@ def test_a_claim_holds_only_beyond_the_noise() -> None:
         return Number(mean, sd, 1 if sd is None else 4)
 
     base = of(0.45)
-    assert difference(of(0.5), base).shown(1) == "open (+0.0500 ± 0.0707)"
-    assert difference(of(0.75), base).shown(1).startswith("yes")
-    assert difference(of(0.75), base).shown(-1).startswith("no")
-    assert difference(of(0.15), base).shown(-1).startswith("yes")
-    assert difference(of(0.75, None), base).shown(1) == "+0.3000"
+    assert verdict(of(0.5), base, 1) == "open (+0.0500 ± 0.0707)"
+    assert verdict(of(0.75), base, 1).startswith("yes")
+    assert verdict(of(0.75), base, -1).startswith("no")
+    assert verdict(of(0.15), base, -1).startswith("yes")
+    assert verdict(of(0.75, None), base, 1) == "+0.3000"
 
 
 def test_weight_and_length_go_with_the_schedule() -> None:

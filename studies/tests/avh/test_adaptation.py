@@ -8,7 +8,7 @@ import safetensors.torch
 import torch
 from hardsight_studies.avh import adaptation, adaptation_data
 from hardsight_studies.avh.adaptation_data import FEATURES_FOLDER, load_pair
-from hardsight_studies.avh.adaptation_tables import CORE, METHODS, average, averages, differences, first_selections
+from hardsight_studies.avh.adaptation_tables import CORE, average, averages, differences, first_selections
 from hardsight_studies.engine.clock import Options
 from hardsight_studies.engine.grid import Run, plan
 from hardsight_studies.engine.rows import Row, Rows, read
@@ -28,12 +28,12 @@ QUIET = Options(device="cpu", say=lambda line: None)
 
 def test_runs_come_in_order_of_value() -> None:
     runs = plan(STUDY, "paper")
-    assert len(runs) == (17 * 5 + 1) * len(METHODS)
+    assert len(runs) == (17 * 5 + 1) * len(STUDY.tree["axes"]["method"])
     assert [run.settings["method"] for run in runs[:5]] == [*CORE, "source"]
     # 86 pairs and seeds: first the four methods that the claim is about; then the rest, one seed after the other.
     assert {run.settings["method"] for run in runs[: 4 * 86]} == set(CORE)
     assert [run.seed for run in runs[4 * 86 :]] == sorted(run.seed for run in runs[4 * 86 :])
-    assert set(SELECTORS) < set(METHODS)
+    assert set(SELECTORS) < set(STUDY.tree["axes"]["method"])
 
 
 def test_all_methods_of_a_seed_start_from_one_source_model_and_leave_what_figures_show(tmp_path: Path) -> None:

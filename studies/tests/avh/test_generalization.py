@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from hardsight_studies.avh import generalization
-from hardsight_studies.avh.generalization import PRINTED, accuracy, average, differences, digit_domains, load_domains
+from hardsight_studies.avh.generalization import accuracy, average, differences, digit_domains, load_domains, printed
 from hardsight_studies.engine.clock import Options
 from hardsight_studies.engine.grid import plan
 from hardsight_studies.engine.rows import Row, Rows, read
@@ -48,7 +48,7 @@ def test_runs_of_a_backbone_that_is_not_installed_are_left_out_with_a_sentence(
 
 
 def test_printed_averages_are_the_means_of_the_printed_rows() -> None:
-    for name, row in PRINTED.items():
+    for name, row in printed().items():
         assert row[4] == pytest.approx(statistics.fmean(row[:4]), abs=0.0101), name
 
 

@@ -8,8 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from hardsight_studies.engine.trainings import Training
-from hardsight_studies.gr import classes
-from hardsight_studies.gr.choices import choice
+from hardsight_studies.gr import learned
+from hardsight_studies.gr.learned import choice
 from torch import nn
 
 SAMPLES = {
@@ -19,7 +19,7 @@ SAMPLES = {
 
 def test_the_class_known_least_is_judged_by_true_labels(tmp_path: Path) -> None:
     pq.write_table(pa.table(SAMPLES), tmp_path / "samples.parquet")
-    assert classes.weakest_class(tmp_path) == {"weakest_class": 1, "weakest_recall": pytest.approx(1 / 3)}
+    assert learned.weakest_class(tmp_path) == {"weakest_class": 1, "weakest_recall": pytest.approx(1 / 3)}
 
 
 def test_recalls_count_classes_of_which_more_than_half_is_recognised(tmp_path: Path) -> None:
@@ -33,7 +33,7 @@ def test_recalls_count_classes_of_which_more_than_half_is_recognised(tmp_path: P
 
     training: Any = Training.__new__(Training)
     training.test, training.folder = Test(), tmp_path
-    found = classes.recalls_and_probabilities(training, nn.Identity())
+    found = learned.recalls_and_probabilities(training, nn.Identity())
     assert found["recalls"] == [1.0, 0.5, 0.0]
     assert (found["classes_learned"], found["classes"]) == (1, 3)
     assert found["label_probabilities"] == pytest.approx([0.7, 0.2])

@@ -10,8 +10,7 @@ from hardsight_studies.engine.clock import Options
 from hardsight_studies.engine.grid import plan
 from hardsight_studies.engine.rows import read
 from hardsight_studies.engine.running import run_study
-from hardsight_studies.gr.clothing1m import tiny
-from hardsight_studies.gr.crops import MEAN, STD, Crops, load_backbone
+from hardsight_studies.gr.clothing1m import MEAN, STD, Crops, load_backbone, tiny
 
 from hardsight import datasets, models
 

@@ -1,7 +1,7 @@
 """Settings beside their limit: the order of the table, and what is not measured."""
 
 from hardsight_studies.engine.rows import Row, Rows
-from hardsight_studies.gr.limit import limits
+from hardsight_studies.gr.learned import limits
 
 
 def test_settings_are_in_order_of_their_smallest_limit() -> None:

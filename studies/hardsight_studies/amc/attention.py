@@ -86,7 +86,7 @@ def first_of_each_class(labels: Tensor) -> Tensor:
     return torch.stack([(labels == label).nonzero()[0, 0] for label in labels.unique()])
 
 
-def map_points(maps: Tensor, labels: Tensor, ids: Tensor) -> dict[str, list[float]]:
+def map_points(maps: Tensor, labels: Tensor, ids: Tensor) -> dict[str, list[int]]:
     """A point for each place of these maps, its value a whole number, 100 the largest of each map."""
     peak = maps.amax((1, 2), keepdim=True)
     values = (100 * maps / torch.where(peak == 0, 1.0, peak)).round().long().cpu()

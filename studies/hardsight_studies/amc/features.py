@@ -54,7 +54,7 @@ def feature_numbers(features: Tensor, predicted: Tensor, labels: Tensor) -> dict
     return {**found, "within": angles.within, "between": angles.between, "silhouette": silhouette}
 
 
-def _places(features: Tensor, labels: Tensor) -> dict[str, list[float]]:
+def _places(features: Tensor, labels: Tensor) -> dict[str, list[Any]]:
     """Label and place of the first samples: 2-D features as they are, 3-D on the sphere, anything else by t-SNE."""
     features = features[:_DRAWN]
     view = features

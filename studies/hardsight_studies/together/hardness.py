@@ -6,6 +6,7 @@ with the share of people who chose the true class, turned so that larger is bett
 
 import copy
 import itertools
+import json
 import statistics
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any

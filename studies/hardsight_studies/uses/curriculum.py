@@ -8,9 +8,9 @@ from torch import Tensor, nn
 
 from hardsight import noise
 from hardsight.cleaning import CurriculumSampler, EpochSampler, HardMiningSampler, ImportanceSampler
-from hardsight.hardness import angular_visual_hardness, cross_entropy
+from hardsight.hardness import cross_entropy
 from hardsight_studies.engine.grid import Run
-from hardsight_studies.uses.frozen import Vectors, accuracy, drawn, seen_by, trained, vectors
+from hardsight_studies.uses.frozen import Vectors, accuracy, drawn, hardness_of, seen_by, trained, vectors
 
 
 def measure(run: Run) -> Mapping[str, Any]:
@@ -40,12 +40,11 @@ def measure(run: Run) -> Mapping[str, Any]:
 
 
 def _hardness(by: str, model: Any, data: Vectors, seed: int) -> Tensor:
-    seen = seen_by(model, data.features)
     if by == "random":
         return torch.rand(len(data.labels), generator=torch.Generator().manual_seed(seed))
     if by == "loss":
-        return cross_entropy(seen.logits, data.labels)
-    return angular_visual_hardness(seen.features, seen.weight, data.labels)
+        return cross_entropy(seen_by(model, data.features).logits, data.labels)
+    return hardness_of(model, data)
 
 
 def _sampler(order: str, hardness: Tensor, epochs: int, seed: int) -> EpochSampler:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from hardsight import datasets, models
 from hardsight.datasets import registry
 from hardsight.datasets.samplers import EpochSampler
+from hardsight.hardness import angular_visual_hardness
 from hardsight.heads import evaluating
 from hardsight.losses import AngularLinear
 from hardsight.training import Hooks, Plan, Steps, fit
@@ -132,6 +133,12 @@ def seen_by(model: Any, features: Tensor) -> Seen:
     with evaluating(model):
         hidden = model.forward_features(features)
         return Seen(hidden, model.head(hidden), model.head.weight.detach(), getattr(model.head, "bias", None))
+
+
+def hardness_of(model: Any, data: Vectors) -> Tensor:
+    """AVH of each sample against its label."""
+    seen = seen_by(model, data.features)
+    return angular_visual_hardness(seen.features, seen.weight, data.labels)
 
 
 def accuracy(model: Any, data: Vectors) -> float:

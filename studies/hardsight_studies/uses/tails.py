@@ -8,10 +8,9 @@ from torch import Tensor
 
 from hardsight.alignment import correlate
 from hardsight.cleaning import ClassBalancedSampler, EpochSampler, ImportanceSampler
-from hardsight.hardness import angular_visual_hardness
 from hardsight.losses import CrossEntropy, FocalLoss
 from hardsight_studies.engine.grid import Run
-from hardsight_studies.uses.frozen import Vectors, drawn, seen_by, trained, vectors
+from hardsight_studies.uses.frozen import Vectors, drawn, hardness_of, seen_by, trained, vectors
 
 
 def measure(run: Run) -> Mapping[str, Any]:
@@ -21,7 +20,7 @@ def measure(run: Run) -> Mapping[str, Any]:
     data = long_tail(train, run.settings["imbalance"], of["largest"], run.seed)
     counts = torch.bincount(data.labels, minlength=10)
     first = trained(data, classes=10, seed=run.seed, epochs=of["epochs"])
-    hardness = _hardness(first, data)
+    hardness = hardness_of(first, data)
     by_class = torch.stack([hardness[data.labels == one].mean() for one in range(10)])
     weights, sampler, loss = _ways(method, data, counts, hardness, by_class, run.seed)
     if weights is not None:
@@ -49,11 +48,6 @@ def long_tail(data: Vectors, imbalance: int | float, largest: int, seed: int) ->
     places = drawn(seed + 1, len(data.labels), len(data.labels))
     return data.of(torch.cat([places[data.labels[places] == int(one)][: int(size)]
                               for one, size in zip(order, sizes, strict=True)]))  # fmt: skip
-
-
-def _hardness(model: Any, data: Vectors) -> Tensor:
-    seen = seen_by(model, data.features)
-    return angular_visual_hardness(seen.features, seen.weight, data.labels)
 
 
 def _ways(

@@ -6,18 +6,16 @@ chance, the share of the picture that the mask covers. CIFAR-10 has no masks: de
 energy in the middle quarter, a stand-in. On both, how much of the picture holds half of the map's energy.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from hardsight.datasets.loader import DeviceLoader
 from hardsight.explain import box_masks, deletion_curve, energy_inside, grad_cam, insertion_curve, pointing_game
 from hardsight.explain.activation_maps import resize
-
-if TYPE_CHECKING:
-    from hardsight.datasets.loader import DeviceLoader
-    from hardsight_studies.engine.trainings import Training
+from hardsight_studies.engine.trainings import Training
 
 # Data sets whose objects are ink on an empty ground: the mask is the ink.
 _INKED = ("mnist", "digits")
@@ -26,7 +24,7 @@ _IMAGES = {512: (40, 8), 1000: (200, 16)}
 _ALL = (2000, 16)
 
 
-def measure(training: "Training", model: nn.Module) -> dict[str, Any]:
+def measure(training: Training, model: nn.Module) -> dict[str, Any]:
     """Means over the images of every measure, and of a first seed the maps of the first image of each class."""
     count, steps = _IMAGES.get(len(training.samples.images), _ALL)
     images, labels = _normalised(training.test, count)
@@ -95,7 +93,7 @@ def map_points(maps: Tensor, labels: Tensor, ids: Tensor) -> dict[str, list[int]
     return {name: column.tolist() for name, column in columns.items()}
 
 
-def _normalised(loader: "DeviceLoader", count: int) -> tuple[Tensor, Tensor]:
+def _normalised(loader: DeviceLoader, count: int) -> tuple[Tensor, Tensor]:
     """The first images of a set as the network gets them, and their labels."""
     parts, seen = [], 0
     for images, labels, _ in loader:

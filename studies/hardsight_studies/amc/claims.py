@@ -1,11 +1,7 @@
 """What AMC-Loss is claimed to do, held against the numbers of the other losses, over seeds."""
 
-from typing import TYPE_CHECKING
-
+from hardsight_studies.engine.rows import Number, Rows
 from hardsight_studies.engine.study import get
-
-if TYPE_CHECKING:
-    from hardsight_studies.engine.rows import Number, Rows
 
 # AMC-Loss of a weight, against the Euclidean loss of the same weight and against cross-entropy.
 _PAIRS = (
@@ -13,7 +9,7 @@ _PAIRS = (
 )  # fmt: skip
 
 
-def claims(rows: "Rows") -> tuple[list[str], list[list[str]]]:
+def claims(rows: Rows) -> tuple[list[str], list[list[str]]]:
     """A line for each data set and claim, a column for each comparison.
 
     The study lists its claims by metric: in words, and whether AMC-Loss would have to raise (1) or lower (-1) it.
@@ -30,7 +26,7 @@ def claims(rows: "Rows") -> tuple[list[str], list[list[str]]]:
     return ["data", "claim", *(f"{ours} against {theirs}" for ours, theirs in pairs)], lines
 
 
-def verdict(ours: "Number", theirs: "Number", sign: int) -> str:
+def verdict(ours: Number, theirs: Number, sign: int) -> str:
     """`yes (+0.0654 ± 0.0131)`: the difference of means and its standard error; of a single seed the difference alone.
 
     Yes where it is more than twice its error and has the claimed sign, `no` where it has the other one, `open` where

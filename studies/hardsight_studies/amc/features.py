@@ -4,22 +4,20 @@ Homogeneity and completeness come both ways: of the predictions, as the authors'
 clusters of the features, as the paper says.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import Tensor, nn
 
 from hardsight.explain import agreement, angle_statistics, angular_silhouette, cluster_features, on_sphere, t_sne
 from hardsight.geometry import norms
+from hardsight_studies.engine.trainings import Training
 from hardsight_studies.outputs import outputs_of
-
-if TYPE_CHECKING:
-    from hardsight_studies.engine.trainings import Training
 
 # Samples that are drawn, and those whose pairs are all compared: a silhouette of ten thousand says no more.
 _DRAWN, _COMPARED = 400, 2000
 
 
-def measure(training: "Training", model: nn.Module) -> dict[str, Any]:
+def measure(training: Training, model: nn.Module) -> dict[str, Any]:
     """Cluster quality and angles of the test set, and of each first seed the places of some samples.
 
     The paper shows training samples in the plane alone.

@@ -7,11 +7,10 @@ import numpy as np
 
 from hardsight.datasets.cifar import CIFAR10_CLASSES
 from hardsight.plotting import BLUE, FAINT, GREEN, INK, PURPLE, RED, drawing
+from hardsight_studies.engine.rows import Rows
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-    from hardsight_studies.engine.rows import Rows
 
 # The digits of Figure 1; ten classes by colour and by marker.
 _SHOWN_IN_FIGURE1 = (0, 1, 2, 3, 6)
@@ -21,7 +20,7 @@ _TITLES = {"cross-entropy": "cross-entropy", "euclidean": "+ Euclidean", "amc": 
 Panels = dict[str, list[dict[str, Any]]]
 
 
-def circle(rows: "Rows") -> "Figure":
+def circle(rows: Rows) -> "Figure":
     """Figure 1: two features of some training and test samples, both axes to one scale."""
     panels: Panels = {}
     for one in rows.points.to_pylist():
@@ -30,17 +29,17 @@ def circle(rows: "Rows") -> "Figure":
     return _scatter(panels)
 
 
-def sphere(rows: "Rows") -> "Figure":
+def sphere(rows: Rows) -> "Figure":
     """Figure 4: three features on the unit sphere."""
     return _scatter(_by_loss(rows))
 
 
-def view(rows: "Rows") -> "Figure":
+def view(rows: Rows) -> "Figure":
     """Figure 5: many features by t-SNE."""
     return _scatter(_by_loss(rows), unit="t-SNE, no unit")
 
 
-def _by_loss(rows: "Rows") -> Panels:
+def _by_loss(rows: Rows) -> Panels:
     """A panel for each data set and loss, with what the paper prints inside its pictures."""
     panels: Panels = {}
     for one in rows.points.to_pylist():
@@ -96,7 +95,7 @@ def _globe(axes: Any) -> None:
     axes.set_axis_off()
 
 
-def maps(rows: "Rows") -> "Figure":
+def maps(rows: Rows) -> "Figure":
     """Figure 6: a row for each data set and loss, a column for each class, the map of its first test image."""
     grids: dict[tuple[str, str], dict[int, dict[tuple[int, int], float]]] = {}
     for one in rows.points.to_pylist():
@@ -123,7 +122,7 @@ def maps(rows: "Rows") -> "Figure":
     return figure
 
 
-def weight_and_margin(rows: "Rows") -> "Figure":
+def weight_and_margin(rows: Rows) -> "Figure":
     """Figure 7: accuracy against the weight and against the margin, a row for each schedule; dots are runs."""
     schedules = rows.options("schedule")
     with drawing(7.4, 2.9 * len(schedules), 2 * len(schedules)) as figure:

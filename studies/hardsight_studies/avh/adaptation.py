@@ -6,7 +6,7 @@ import io
 import json
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -24,10 +24,9 @@ from hardsight.domains.self_training import SelfTraining
 from hardsight.training import NonFiniteLossError, Steps, fit
 from hardsight.training.evaluation import evaluate
 from hardsight_studies.avh.adaptation_data import Domains, NotThereError, load_pair, pictures_of
-
-if TYPE_CHECKING:
-    from hardsight_studies.engine.clock import Options
-    from hardsight_studies.engine.grid import Run
+from hardsight_studies.engine.clock import Options
+from hardsight_studies.engine.grid import Run
+from hardsight_studies.engine.trainings import write_record
 
 # Whose first selection is shown in pictures, so many of them, so large.
 _PICTURED = {"method": "avh", "seed": 0}
@@ -38,10 +37,8 @@ _FIRST = {"true_positive_rate": "right", "avh": "avh", "confidence": "confidence
           "selected": "selected", "beyond_cbst": "beyond_cbst", "beyond_cbst_right": "beyond_cbst_right"}  # fmt: skip
 
 
-def compute(runs: Sequence["Run"], preset: str, options: "Options") -> None:
+def compute(runs: Sequence[Run], preset: str, options: Options) -> None:
     """Compute these runs; one whose data are not on this machine is left for another, and says why."""
-    from hardsight_studies.engine.trainings import write_record
-
     for run in runs:
         options.clock.check()
         try:
@@ -72,7 +69,7 @@ def pixels_of(picture: bytes) -> dict[str, list[int]]:
 class Adaptation:
     """One run: a pair, a method and a seed; `of` are the settings of its family of pairs."""
 
-    def __init__(self, run: "Run", device: torch.device) -> None:
+    def __init__(self, run: Run, device: torch.device) -> None:
         config = run.config
         self.of: dict[str, Any] = {**config["families"][config["family"]], "source": config["source"],
                                    "target": config["target"], "test": config.get("test")}  # fmt: skip

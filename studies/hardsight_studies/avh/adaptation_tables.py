@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hardsight.plotting import BLUE, GREEN, INK, PURPLE, RED, drawing
+from hardsight_studies.engine.expressions import interval
+from hardsight_studies.engine.rows import Number, Rows
 from hardsight_studies.engine.study import get
+from hardsight_studies.engine.tables import show
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-    from hardsight_studies.engine.rows import Number, Rows
 
 Lines = tuple[list[str], list[list[str]]]
 CORE = ("source", "cbst", "crst", "avh")
@@ -24,21 +25,19 @@ _STYLES = {"cbst": (RED, "-"), "crst": (GREEN, "-"), "avh": (BLUE, "-"), "avh-sl
            "confidence": (PURPLE, "--"), "argmax": (INK, ":")}  # fmt: skip
 
 
-def accuracies(rows: "Rows", method: str, pair: str) -> dict[int | None, float]:
+def accuracies(rows: Rows, method: str, pair: str) -> dict[int | None, float]:
     """Accuracy by seed."""
     return {row.seed: row.metrics["accuracy"] for row in rows.where(method=method, pair=pair) if row.metrics}
 
 
-def average(rows: "Rows", method: str, pairs: Sequence[str]) -> "Number | None":
+def average(rows: Rows, method: str, pairs: Sequence[str]) -> Number | None:
     """Mean over the pairs, by those of the method's seeds that have them all."""
-    from hardsight_studies.engine.rows import Number
-
     found = [accuracies(rows, method, pair) for pair in pairs]
     shared = sorted(set.intersection(*(set(one) for one in found)) if found else set(), key=str)
     return Number.of({seed: statistics.fmean(one[seed] for one in found) for seed in shared}) if shared else None
 
 
-def pairs_of(rows: "Rows", methods: Sequence[str]) -> list[str]:
+def pairs_of(rows: Rows, methods: Sequence[str]) -> list[str]:
     """The pairs that all these methods have most seeds of."""
     counts = {
         pair: len(set.intersection(*(set(accuracies(rows, method, pair)) for method in methods)))
@@ -48,15 +47,13 @@ def pairs_of(rows: "Rows", methods: Sequence[str]) -> list[str]:
     return [pair for pair, count in counts.items() if count == most > 0]
 
 
-def _methods(rows: "Rows") -> list[str]:
+def _methods(rows: Rows) -> list[str]:
     """The methods that were measured, in the study's order."""
     return [method for method in get("avh-table3").tree["axes"]["method"] if rows.where(method=method)]
 
 
-def averages(rows: "Rows") -> Lines:
+def averages(rows: Rows) -> Lines:
     """Mean accuracy over the pairs of the core methods, and over those pairs that all methods have."""
-    from hardsight_studies.engine.tables import show
-
     methods = _methods(rows)
     core, every = pairs_of(rows, [one for one in CORE if one in methods]), pairs_of(rows, methods)
     # Mean of the class accuracies on VisDA-17, percent (AVH, Table 3); the source model is that of Zou et al.
@@ -70,14 +67,11 @@ def averages(rows: "Rows") -> Lines:
     return ["method", *heads, "paper, VisDA-17 (%)"], lines
 
 
-def tests(rows: "Rows") -> Lines:
+def tests(rows: Rows) -> Lines:
     """AVH minus each other method from the same source model: in points, by pair of domains, with paired t-tests.
 
     Seeds of one pair are no independent trials: trust the test over the pairs.
     """
-    from hardsight_studies.engine.expressions import interval
-    from hardsight_studies.engine.tables import show
-
     lines = []
     for rival in ("cbst", "crst", "mmd", "dann"):
         by_pair = differences(rows, rival)
@@ -92,7 +86,7 @@ def tests(rows: "Rows") -> Lines:
     return ["AVH minus", *heads], lines
 
 
-def differences(rows: "Rows", rival: str) -> dict[str, list[float]]:
+def differences(rows: Rows, rival: str) -> dict[str, list[float]]:
     """AVH minus the rival by pair of domains, for the seeds that both have."""
     found = {}
     for pair in rows.options("pair"):
@@ -112,7 +106,7 @@ def p_value(differences: Sequence[float]) -> str:
     return f"{ttest_1samp(differences, 0.0).pvalue:.2g}"
 
 
-def first_selections(rows: "Rows") -> Lines:
+def first_selections(rows: Rows) -> Lines:
     """Table 4: of what each selector selects from the source model, means over the pairs and seeds that all have.
 
     Where means over all pairs were kept, and not every run is known, those.
@@ -154,7 +148,7 @@ def family_of(pair: str) -> str:
     return kinds.get(pair.partition("-")[0], "Office-Caltech10")
 
 
-def rounds(rows: "Rows") -> "Figure":
+def rounds(rows: Rows) -> "Figure":
     """Figure 6, accuracy by round: mean over the pairs of a kind; a thin line where the source model is."""
     curves: dict[str, dict[str, dict[float, list[float]]]] = {}
     for one in rows.points.to_pylist():
@@ -176,7 +170,7 @@ def rounds(rows: "Rows") -> "Figure":
     return figure
 
 
-def selected(rows: "Rows") -> "Figure":
+def selected(rows: Rows) -> "Figure":
     """Figure 21: samples that AVH selects first, rightly, and CBST does not, with the softmax confidence in each."""
     found: dict[str, dict[str, list[Any]]] = {}
     for one in rows.points.to_pylist():

@@ -14,14 +14,16 @@ from hardsight.datasets import ArrayDataset, FileDataset
 from hardsight.engines.model_spec import missing_packages
 from hardsight.plotting import BLUE, FAINT, GREEN, INK, PURPLE, RED, drawing
 from hardsight_studies.avh.unseen import Recipe, generalize, with_backbone_features
+from hardsight_studies.engine.clock import Options
+from hardsight_studies.engine.expressions import difference, interval, pooled
+from hardsight_studies.engine.grid import Run
+from hardsight_studies.engine.rows import Number, Rows
 from hardsight_studies.engine.study import get
+from hardsight_studies.engine.tables import show
+from hardsight_studies.engine.trainings import write_record
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-    from hardsight_studies.engine.clock import Options
-    from hardsight_studies.engine.grid import Run
-    from hardsight_studies.engine.rows import Number, Rows
 
 DIGIT_DOMAINS = ("plain", "faint", "noisy")
 Lines = tuple[list[str], list[list[str]]]
@@ -30,10 +32,8 @@ _METHODS = {"cross_entropy": "cross-entropy", "avh": "AVH loss", "mldg": "MLDG"}
 _PACS = ("art_painting", "cartoon", "photo", "sketch")
 
 
-def compute(runs: Sequence["Run"], preset: str, options: "Options") -> None:
+def compute(runs: Sequence[Run], preset: str, options: Options) -> None:
     """Train these runs; those whose backbone is not installed are left out with a sentence."""
-    from hardsight_studies.engine.trainings import write_record
-
     for run in runs:
         options.clock.check()
         if run.settings["begin"] != "scratch" and missing_packages():
@@ -118,10 +118,8 @@ def printed() -> dict[str, list[float]]:
     return found
 
 
-def accuracy(rows: "Rows") -> Lines:
+def accuracy(rows: Rows) -> Lines:
     """Accuracy on the domain left out by setting and method, and the average over domains; then the paper's rows."""
-    from hardsight_studies.engine.tables import show
-
     domains = rows.options("held_out")
     lines = []
     for begin, method in itertools.product(_BEGINS, _METHODS):
@@ -133,16 +131,14 @@ def accuracy(rows: "Rows") -> Lines:
     return ["accuracy (%) on", *(domain.replace("_", " ") for domain in domains), "average"], lines
 
 
-def by_domain(rows: "Rows", begin: str, method: str) -> dict[str, "Number | None"]:
+def by_domain(rows: Rows, begin: str, method: str) -> dict[str, Number | None]:
     """Accuracy on each domain when it was left out."""
     where = {"begin": begin, "method": method}
     return {one: rows.number("test_accuracy", **where, held_out=one) for one in rows.options("held_out")}
 
 
-def average(rows: "Rows", begin: str, method: str) -> "Number | None":
+def average(rows: Rows, begin: str, method: str) -> Number | None:
     """Mean over the domains, by the seeds that have them all."""
-    from hardsight_studies.engine.rows import Number
-
     found = [
         dict(zip(one.seeds, one.values, strict=True)) if one else {} for one in by_domain(rows, begin, method).values()
     ]
@@ -150,14 +146,11 @@ def average(rows: "Rows", begin: str, method: str) -> "Number | None":
     return Number.of({seed: statistics.fmean(one[seed] for one in found) for seed in shared}) if shared else None
 
 
-def differences(rows: "Rows") -> Lines:
+def differences(rows: Rows) -> Lines:
     """AVH loss minus cross-entropy in points: by domain, and the average with two 95 % intervals.
 
     Over seeds the four domains count as fixed; over domains they count as drawn from all that there are.
     """
-    from hardsight_studies.engine.expressions import difference, interval, pooled
-    from hardsight_studies.engine.tables import show
-
     lines = []
     for begin in _BEGINS:
         ours, theirs = (by_domain(rows, begin, method).values() for method in ("avh", "cross_entropy"))
@@ -172,7 +165,7 @@ def differences(rows: "Rows") -> Lines:
     return ["AVH loss − cross-entropy", *heads, "average [over seeds]", "average [over domains]"], lines
 
 
-def scales(rows: "Rows") -> Lines:
+def scales(rows: Rows) -> Lines:
     """What each scale gives on the validation samples, by which it is chosen, and on the domain left out."""
     lines = []
     for begin in _BEGINS:
@@ -194,7 +187,7 @@ def _mean(values: Sequence[Any]) -> float:
     return statistics.fmean(known) if known else next(value["mean"] for value in values if value is not None)
 
 
-def draw(rows: "Rows") -> "Figure":
+def draw(rows: Rows) -> "Figure":
     """Accuracy by domain left out, one panel a setting: a dot a seed, a bar at the mean."""
     begins = [begin for begin in _BEGINS if rows.where(begin=begin)]
     domains = [*rows.options("held_out"), "average"]

@@ -9,7 +9,7 @@ import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,12 +21,11 @@ from hardsight.datasets.interface import ArrayDataset
 from hardsight.engines.encoders import features_of_images
 from hardsight.hardness import logit_margin
 from hardsight.heads import record_head
+from hardsight_studies.engine.grid import Run
+from hardsight_studies.engine.rows import Rows
+from hardsight_studies.engine.tables import show
 from hardsight_studies.together.detection import average_precisions, detect
 from hardsight_studies.together.detection_inputs import BACKBONE, PIXELS, Inputs, inputs
-
-if TYPE_CHECKING:
-    from hardsight_studies.engine.grid import Run
-    from hardsight_studies.engine.rows import Rows
 
 DEVELOPMENT = ("pacs-uniform", "pacs-lookalikes", "texts-even", "digits", "cifar10h-vote", "cifar10h-20", "cifar10h-40")
 JUDGED = ("aggre", "random1", "worse", "office-uniform", "office-lookalikes", "texts-odd", "breast-cancer")
@@ -39,7 +38,7 @@ _RESAMPLES = 200
 _IMAGES, _STRANGE, _COPIES = 5000, 250, 250
 
 
-def measure(run: "Run") -> dict[str, Any]:
+def measure(run: Run) -> dict[str, Any]:
     """One set and one seed."""
     name, cache = str(run.settings["set"]), run.folder.parent / "features"
     return planted(run.seed, cache) if name == PLANTED else labels_found(inputs(name, run.seed, cache), run.seed)
@@ -216,10 +215,8 @@ def planted_images(seed: int) -> tuple[ArrayDataset, np.ndarray, np.ndarray]:
 # Tables.
 
 
-def _precisions(rows: "Rows", wanted: Sequence[str]) -> tuple[list[str], list[list[str]]]:
+def _precisions(rows: Rows, wanted: Sequence[str]) -> tuple[list[str], list[list[str]]]:
     """Average precision of every method on the sets that the default was chosen on, or that nothing was chosen on."""
-    from hardsight_studies.engine.tables import show
-
     there = [name for name in wanted if rows.where(set=name)]
     lines = []
     for method in METHODS:
@@ -234,10 +231,8 @@ def _precisions(rows: "Rows", wanted: Sequence[str]) -> tuple[list[str], list[li
 development, judged = (functools.partial(_precisions, wanted=one) for one in (DEVELOPMENT, JUDGED))
 
 
-def counts(rows: "Rows") -> tuple[list[str], list[list[str]]]:
+def counts(rows: Rows) -> tuple[list[str], list[list[str]]]:
     """Error of the estimated count and precision at it, the lead over cleanlab, and processor seconds."""
-    from hardsight_studies.engine.tables import show
-
     columns = ("ahead", "estimate_error_of_hardsight", "estimate_error_of_cleanlab",
                "precision_at_estimate_of_hardsight", "precision_at_estimate_of_cleanlab", "seconds_of_hardsight",
                "seconds_of_heads", "seconds_of_cleanlab")  # fmt: skip

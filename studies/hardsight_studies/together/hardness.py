@@ -18,17 +18,16 @@ from torch import Tensor, nn
 from hardsight import datasets
 from hardsight.alignment import bin_of, correlate
 from hardsight.datasets.hierarchy import human_selection_frequency
+from hardsight.datasets.loader import DeviceLoader
 from hardsight.degradation import DEGRADATIONS, degrade
 from hardsight.hardness import angular_visual_hardness
 from hardsight.plotting import BLUE, GREEN, INK, PURPLE, RED, drawing
+from hardsight_studies.engine.rows import Rows
+from hardsight_studies.engine.trainings import Training
 from hardsight_studies.outputs import outputs_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-    from hardsight.datasets.loader import DeviceLoader
-    from hardsight_studies.engine.rows import Rows
-    from hardsight_studies.engine.trainings import Training
 
 # Nearly everyone agrees on nearly every image: the last bin of five would hold 95 % of them.
 BINS = (0.0, 0.2, 0.4, 0.6, 0.8, 0.9, 0.96, 1.0)
@@ -38,7 +37,7 @@ FEW_IMAGES = 10
 _DEGRADED = {512: 64, 4000: 500}
 
 
-def measure(training: "Training", model: nn.Module) -> dict[str, Any]:
+def measure(training: Training, model: nn.Module) -> dict[str, Any]:
     """All numbers of the test images."""
     seen = outputs(model, training.test)
     right = (seen["predicted"] == seen["label"]).numpy()
@@ -73,7 +72,7 @@ def _calibration_error(probability: np.ndarray, right: np.ndarray, bins: int = 1
     return float(abs(np.bincount(place, right - probability.astype(np.float64), bins)).sum() / len(right))
 
 
-def outputs(model: nn.Module, loader: "DeviceLoader") -> dict[str, Tensor]:
+def outputs(model: nn.Module, loader: DeviceLoader) -> dict[str, Tensor]:
     """By image: label, prediction, its probability, that of the label, and AVH against the label."""
     seen = outputs_of(model, loader)
     probabilities = seen.logits.softmax(1)
@@ -107,7 +106,7 @@ def by_bin(avh: np.ndarray, right: np.ndarray, human: np.ndarray) -> dict[str, l
     }
 
 
-def robustness(model: nn.Module, loader: "DeviceLoader", samples: int | None) -> dict[str, dict[str, dict[str, float]]]:
+def robustness(model: nn.Module, loader: DeviceLoader, samples: int | None) -> dict[str, dict[str, dict[str, float]]]:
     """Accuracy and mean AVH of the first test images at every level that changes something, by degradation."""
     found: dict[str, dict[str, dict[str, float]]] = {}
     kept = slice(0, samples)
@@ -130,7 +129,7 @@ def _agreement(easiness: np.ndarray, human: np.ndarray) -> float | None:
     return correlate(easiness, human).coefficient if np.ptp(easiness) > 0 else None
 
 
-def by_people(rows: "Rows") -> tuple[list[str], list[list[str]]]:
+def by_people(rows: Rows) -> tuple[list[str], list[list[str]]]:
     """Mean AVH by what people say (in brackets, how many images); last, how much harder those of disagreement are.
 
     That is the mean of the lowest bin with more than a handful of images over that of the highest.
@@ -168,7 +167,7 @@ _STYLES = {
 }  # fmt: skip
 
 
-def people(rows: "Rows") -> "Figure":
+def people(rows: Rows) -> "Figure":
     """Mean AVH and accuracy by the share of people who chose the true class."""
     bins = [f"{low:g}-{high:g}" for low, high in itertools.pairwise(BINS)]
     with drawing(9.0, 4.0, 2) as figure:
@@ -187,7 +186,7 @@ def people(rows: "Rows") -> "Figure":
     return figure
 
 
-def degradations(rows: "Rows") -> "Figure":
+def degradations(rows: Rows) -> "Figure":
     """Accuracy by level of each degradation, hardest first; a line is the mean over seeds."""
     found: dict[str, dict[str, dict[float, list[float]]]] = {}
     for one in rows.points.to_pylist():

@@ -8,7 +8,7 @@ import functools
 import importlib.util
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,17 +21,16 @@ from hardsight.hardness import model_scores
 from hardsight.records import read_run
 from hardsight.training import Samples, Steps, fit, from_config
 from hardsight.training.data import load_sets, make_loaders
+from hardsight.training.record import Row as EpochRow
 from hardsight_studies.engine import trainings
+from hardsight_studies.engine.clock import Options
+from hardsight_studies.engine.grid import Run
+from hardsight_studies.engine.rows import Row, Rows
 from hardsight_studies.engine.running import row_of
 from hardsight_studies.engine.study import get
+from hardsight_studies.engine.tables import show
 from hardsight_studies.outputs import outputs_of
 from hardsight_studies.together.detection import detect, suspicions, taught, wrong_labels
-
-if TYPE_CHECKING:
-    from hardsight.training.record import Row as EpochRow
-    from hardsight_studies.engine.clock import Options
-    from hardsight_studies.engine.grid import Run
-    from hardsight_studies.engine.rows import Row, Rows
 
 # Epochs after which the training set is looked at, by the length of the training; the last one is its end.
 _SNAPSHOTS = {3: (1, 2, 3), 8: (4, 6, 8), 30: (5, 10, 15, 20, 25, 30)}
@@ -41,7 +40,7 @@ _PEOPLE = ("aggre", "random1", "worse")
 _NOISES = (*_PEOPLE, "symmetric40", "symmetric20", "asymmetric40")
 
 
-def compute(runs: Sequence["Run"], preset: str, options: "Options") -> None:
+def compute(runs: Sequence[Run], preset: str, options: Options) -> None:
     """Train these runs: of the whole set together, of halves one after the other."""
     whole = [run for run in runs if run.settings["training"] != "halves"]
     if whole:
@@ -52,7 +51,7 @@ def compute(runs: Sequence["Run"], preset: str, options: "Options") -> None:
             trainings.write_record(run, halves(run, options.torch_device), options.torch_device)
 
 
-def rows(runs: Sequence["Run"], preset: str) -> Iterator["Row"]:
+def rows(runs: Sequence[Run], preset: str) -> Iterator[Row]:
     """A row for each run, with the three numbers of each score."""
     for run in runs:
         results = (read_run(run.folder) or {})["results"]
@@ -63,7 +62,7 @@ def rows(runs: Sequence["Run"], preset: str) -> Iterator["Row"]:
 # Runs of the whole set.
 
 
-def keep_outputs(training: trainings.Training, epoch: int, row: "EpochRow") -> None:
+def keep_outputs(training: trainings.Training, epoch: int, row: EpochRow) -> None:
     """Leave the logits of all samples in the record, at some epochs; with them a training that goes on has them."""
     if epoch in _SNAPSHOTS[training.config.epochs]:
         seen = outputs_of(training.model, training.samples)
@@ -101,7 +100,7 @@ def _flat(found: dict[str, dict[str, float]]) -> dict[str, float]:
 # Runs of halves.
 
 
-def halves(run: "Run", device: torch.device) -> dict[str, float]:
+def halves(run: Run, device: torch.device) -> dict[str, float]:
     """How well one minus the label's probability finds wrong labels, by networks that did not train on the sample."""
     config = trainings.config_of(run)
     sets = load_sets(config)
@@ -139,7 +138,7 @@ def halved(labels: Tensor, seed: int) -> tuple[Tensor, Tensor]:
 # The tables: a line for each score, the best on people's errors first.
 
 
-def average_precision(rows: "Rows") -> tuple[list[str], list[list[str]]]:
+def average_precision(rows: Rows) -> tuple[list[str], list[list[str]]]:
     """Average precision by noise, beside the first measurement."""
     heads, lines = _table(rows, "average_precision")
     for line in lines:
@@ -150,7 +149,7 @@ def average_precision(rows: "Rows") -> tuple[list[str], list[list[str]]]:
     return heads, lines
 
 
-def summary(rows: "Rows") -> tuple[list[str], list[list[str]]]:
+def summary(rows: Rows) -> tuple[list[str], list[list[str]]]:
     """The scores that `find_label_issues` ranks by, alone and together, beside what they are measured against."""
     heads, lines = _table(rows, "average_precision")
     found = {line[0]: line[1:] for line in lines}
@@ -164,9 +163,7 @@ def _listed(table: str, key: str) -> dict[str, Any]:
     return found
 
 
-def _table(rows: "Rows", metric: str) -> tuple[list[str], list[list[str]]]:
-    from hardsight_studies.engine.tables import show
-
+def _table(rows: Rows, metric: str) -> tuple[list[str], list[list[str]]]:
     noises = [noise for noise in _NOISES if rows.where(noise=noise)]
     names = {name for name in rows.metrics if name.startswith(f"{metric}_of_")}
     found: dict[tuple[str, str], list[Any]] = {}

@@ -1,5 +1,7 @@
 """Kinds of findings and of classes: hand-made cases, planted ones found, and loops as references."""
 
+from pathlib import Path
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -102,7 +104,7 @@ def test_the_interval_of_issues_is_that_of_samples_drawn_again() -> None:
 
 
 @pytest.mark.parametrize("overlap", [True, False])
-def test_a_count_of_what_may_be_the_predictions_mistakes_says_so(overlap: bool) -> None:
+def test_a_count_of_what_may_be_the_predictions_mistakes_says_so(overlap: bool, tmp_path: Path) -> None:
     generator = np.random.default_rng(0)
     # Either nobody can tell the classes apart in the middle, or a tenth of the labels is wrong wherever they are.
     sure = 1 / (1 + np.exp(-3 * generator.normal(size=4000))) if overlap else generator.choice([0.1, 0.9], 4000)
@@ -112,6 +114,7 @@ def test_a_count_of_what_may_be_the_predictions_mistakes_says_so(overlap: bool) 
     assert len(found.findings.notes) == overlap
     assert found.findings.facts()["notes"] == list(found.findings.notes)
     assert ("surest" in repr(found)) == overlap
+    assert ("surest" in (found.save(tmp_path / "audit") / "report.html").read_text()) == overlap
 
 
 def test_planted_duplicates_are_groups_and_nothing_else_is() -> None:

@@ -67,7 +67,7 @@ def _notices(view: PageView) -> list[str]:
         found.append(f"The record holds no {view.samples.path.name} yet, so the page has no samples.")
     elif not view.samples.rows:
         found.append(f"{view.samples.path.name} holds no rows.")
-    notes = view.run.details.get("notes")
+    notes = view.run.details.get("notes") or view.run.section("results", "findings").get("notes")
     return found + [str(note) for note in notes] if isinstance(notes, list) else found
 
 

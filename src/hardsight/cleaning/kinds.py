@@ -159,7 +159,8 @@ def _against(share: float, beliefs: Tensor, labels: Tensor) -> Iterator[str]:
     the surest are not, or the predictions err, and are counted: the share was between the two, or within 15 % of one
     of them, on every set of the study `detection` that was looked at.
     """
-    rate, looked = noise_rate(beliefs.argmax(1), beliefs.amax(1), labels), max(1, round(SUREST * len(labels)))
+    sure, predicted = beliefs.max(1)
+    rate, looked = noise_rate(predicted, sure, labels), max(1, round(SUREST * len(labels)))
     if wilson(round(rate * looked), looked)[1] < _NOTED * share:
         yield (
             f"the surest tenth of the predictions contradict {rate:.1%} of their labels, not {share:.1%}: some of "

@@ -78,7 +78,12 @@ def angular_loss(samples: int, dim: int, classes: int) -> Works:
     ours = functools.partial(avh_loss, fused=True)
     recomputed = functools.partial(ours, recompute=True)
     floor = functools.partial(_three_products, features, aligned, slopes)
-    variants = {"ours": ours, "ours, recomputed": recomputed, "plain": plain, "compiled": torch.compile(plain)}
+    variants: dict[str, Callable[..., Tensor]] = {
+        "ours": ours,
+        "ours, recomputed": recomputed,
+        "plain": plain,
+        "compiled": torch.compile(plain),
+    }
     return {"floor: three products": floor, **_trained(variants, labels, features, weight)}
 
 
@@ -88,7 +93,11 @@ def from_logits(samples: int, classes: int) -> Works:
     labels = torch.randint(0, classes, (samples,), device="cuda")
     plain = functools.partial(gradient_rescaling, fused=False)
     ours = functools.partial(gradient_rescaling, fused=True)
-    variants = {"plain": plain, "compiled": torch.compile(plain), "F.cross_entropy": F.cross_entropy}
+    variants: dict[str, Callable[..., Tensor]] = {
+        "plain": plain,
+        "compiled": torch.compile(plain),
+        "F.cross_entropy": F.cross_entropy,
+    }
     variants["F.cross_entropy, compiled"] = torch.compile(F.cross_entropy)
     return {
         "floor: copy": lambda: target.copy_(logits.detach()),
@@ -116,7 +125,12 @@ def from_features(beside: Mapping[str, Loss], samples: int, dim: int, classes: i
         "floor: three products": functools.partial(_three_products, features, aligned, slopes),
         "floor: product, forward alone": lambda: features.detach() @ aligned.T,
     }
-    variants = {"ours": ours, "plain": plain, "compiled": torch.compile(plain), **beside}
+    variants: dict[str, Callable[..., Tensor]] = {
+        "ours": ours,
+        "plain": plain,
+        "compiled": torch.compile(plain),
+        **beside,
+    }
     for name, work in _trained(variants, labels, features, weight).items():
         works[name] = work
         if name not in ("plain", "compiled"):
@@ -134,7 +148,7 @@ def pairs(samples: int, dim: int) -> Works:
         _ = features.detach() @ features.detach().T
         _ = slopes @ features.detach()
 
-    variants = {"ours": ours, "plain": plain, "compiled": torch.compile(plain)}
+    variants: dict[str, Callable[..., Tensor]] = {"ours": ours, "plain": plain, "compiled": torch.compile(plain)}
     return {"floor: two products": products, **_trained(variants, labels, features)}
 
 

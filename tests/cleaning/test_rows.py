@@ -45,6 +45,14 @@ def test_rows_of_different_units_are_audited(flowers: tuple[pa.Table, list[int]]
     assert len(set(first(hs.audit(labels=table.column("label"), features=plain), 10)) & set(wrong)) < 7
 
 
+def test_the_largest_numbers_are_on_the_same_scale() -> None:
+    grams = np.array([1.0, -3.0, np.nan, 2.0])
+    huge = pa.table({"x": grams * 2.0**1022})
+    np.testing.assert_array_equal(
+        features_of_columns(huge, ["x"]), features_of_columns(pa.table({"x": grams}), ["x"])
+    )  # fmt: skip
+
+
 def test_all_columns_are_those_that_can_be_features(flowers: tuple[pa.Table, list[int]]) -> None:
     table = flowers[0].append_column("note", pa.array([f"note {at}" for at in range(240)]))
     assert columns_of_rows(table, ["label"]) == ["grams", "price", "colour"]

@@ -53,6 +53,12 @@ def test_null_is_missing_not_zero(tmp_path: Path) -> None:
     assert samples.texts("id", np.array([1, 0])) == ["", "a"]
 
 
+def test_a_score_that_is_no_number_is_named_with_its_file(tmp_path: Path) -> None:
+    samples = _samples(tmp_path, pa.table({"id": [1, 2], "never_learned": [["0"], ["1"]]}))
+    with pytest.raises(ValueError, match=r"never_learned.*samples\.parquet.*list"):
+        samples.values("never_learned")
+
+
 def test_texts_come_back_in_the_order_asked_for(tmp_path: Path) -> None:
     path = tmp_path / "samples.parquet"
     pq.write_table(pa.table({"id": [f"s{at}" for at in range(200_000)]}), path, row_group_size=7_000)

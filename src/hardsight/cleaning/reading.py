@@ -127,9 +127,12 @@ def features_of_columns(table: pa.Table, names: Sequence[str]) -> np.ndarray:
     parts = []
     for name in names:
         require_column(table, name)
-        values = _values(name, table.column(name).combine_chunks())
+        values = _values(name, table.column(name).combine_chunks()).astype(np.float64)
         # Without the samples that are left out.
-        known = values[np.isfinite(values).all(1)].astype(np.float64)
+        known = values[np.isfinite(values).all(1)]
+        # A power of two, so that no bit changes, and the largest numbers have a variance.
+        exponent = -np.frexp(np.abs(known).max(initial=0))[1]
+        known, values = np.ldexp(known, exponent), np.ldexp(values, exponent)
         spread = np.sqrt(known.var(0).sum()) if len(known) else 1.0
         if spread > 0:
             parts.append(((values - known.mean(0)) / spread if len(known) else values).astype(np.float32))

@@ -114,7 +114,11 @@ class Samples:
 
     def values(self, column: str) -> np.ndarray:
         """A score as float64; what is null is NaN."""
-        values: np.ndarray = self._read(column).cast(pa.float64()).to_numpy()
+        read = self._read(column)
+        try:
+            values: np.ndarray = read.cast(pa.float64()).to_numpy()
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            raise ValueError(f"column {column!r} of {self.path} must hold numbers; it holds {read.type}") from None
         return values
 
     def texts(self, column: str, rows: np.ndarray) -> list[str]:

@@ -8,10 +8,12 @@ import sys
 from typing import ClassVar
 
 import jaxtyping
+import pyarrow as pa
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+import hardsight as hs
 from hardsight.dynamics import Recorder
 from hardsight.dynamics.aggregates import MOST_EPOCHS
 
@@ -30,6 +32,12 @@ def test_any_order_and_any_batches_give_the_same(run):
         again = run.record(Recorder(23), batch=batch, seed=seed)
         for name, values in first.scores().items():
             torch.testing.assert_close(values, again.scores()[name], rtol=1e-5, atol=1e-5, equal_nan=True)
+
+
+def test_a_recorder_is_read_as_its_table(run):
+    recorder = run.record(Recorder(23))
+    assert pa.table(recorder).equals(recorder.table(), check_metadata=True)
+    assert hs.audit(recorder).table.equals(hs.audit(recorder.table()).table)
 
 
 def test_means_of_repeats_do_not_depend_on_their_order(run):

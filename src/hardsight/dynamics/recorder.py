@@ -213,6 +213,10 @@ class Recorder:
             raise ValueError("an epoch must have ended before there are scores: call end_epoch() after each; got none")
         return scores_table(recorded.aggregates, self._chosen())
 
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        """The table, for all that reads tables: `hs.audit(recorder)`, `pandas.DataFrame.from_arrow(recorder)`."""
+        return self.table().__arrow_c_stream__(requested_schema)
+
     def write_history(self, path: Path | str) -> None:
         """Write the whole history into one Parquet file: one row per sample and epoch."""
         if self.history is None:

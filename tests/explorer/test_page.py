@@ -118,6 +118,17 @@ def test_filters_of_every_kind_are_one_selection_undone_step_by_step(served: Exp
     wait_for_count(other, int((found | (train & ~wanted & _says(TABLE, "number 1"))).sum()))
 
 
+def test_a_press_that_an_answer_overtakes_still_counts(served: Explorer, opened: Open) -> None:
+    page = opened(served.url)
+    page.hover("[data-column=split] .value >> text=train")
+    page.mouse.down()
+    with page.expect_response(lambda response: response.ok):
+        page.select_option("[aria-label=Colour]", "label")
+    page.wait_for_timeout(300)
+    page.mouse.up()
+    page.wait_for_selector("#steps .step", timeout=5000)
+
+
 def _says(table: pa.Table, words: str) -> np.ndarray:
     return np.array([words in one for one in table.column("text").to_pylist()])
 

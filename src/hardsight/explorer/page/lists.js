@@ -14,6 +14,7 @@ class List {
   constructor(column) {
     this.column = column;
     this.whole = false;
+    this.made = {};
     this.rows = el("div", { class: "values" });
     this.box = el(
       "details", { open: true, "data-column": column.name, class: "list" },
@@ -39,28 +40,36 @@ class List {
     if (many) codes.sort((one, other) => order(other) - order(one) || one - other);
     const shown = this.whole ? codes : codes.slice(0, FEW);
     const most = Math.max(1, ...this.counts);
-    const focused = this.rows.contains(document.activeElement) ? document.activeElement.dataset.code : null;
-    this.rows.replaceChildren(...shown.map((code) => this.button(code, pressed.includes(code), most)));
-    if (many) {
-      const text = this.whole ? "fewer" : `all ${whole(codes.length)}`;
-      const more = el("button", { type: "button", class: "small", "data-code": "more" }, text);
-      more.addEventListener("click", () => {
-        this.whole = !this.whole;
-        this.draw({});
-      });
-      this.rows.append(more);
-    }
-    if (focused !== null) this.rows.querySelector(`[data-code="${CSS.escape(focused)}"]`)?.focus();
+    const wanted = shown.map((code) => this.button(code, pressed.includes(code), most));
+    if (many) wanted.push(this.more(codes.length));
+    // What is in its place stays there: a press that has begun must end on the same button.
+    const there = this.rows.children;
+    if (wanted.length === there.length && wanted.every((one, at) => one === there[at])) return;
+    const focused = this.rows.contains(document.activeElement) ? document.activeElement : null;
+    this.rows.replaceChildren(...wanted);
+    focused?.focus();
+  }
+
+  more(count) {
+    const pressed = () => {
+      this.whole = !this.whole;
+      this.draw({});
+    };
+    this.made.more ??= el("button", { type: "button", class: "small", "data-code": "more", onclick: pressed });
+    this.made.more.textContent = this.whole ? "fewer" : `all ${whole(count)}`;
+    return this.made.more;
   }
 
   button(code, pressed, most) {
     const name = this.column.values[code] ?? "none";
-    const made = el(
-      "button", { type: "button", class: "value", "aria-pressed": String(pressed), "data-code": String(code), title: name },
-      el("span", { class: "name" }, name), el("span", { class: "n" }, whole(this.counts[code])),
+    this.made[code] ??= el(
+      "button", { type: "button", class: "value", "data-code": String(code), title: name, onclick: () => this.toggle(code) },
+      el("span", { class: "name" }, name), el("span", { class: "n" }),
     );
+    const made = this.made[code];
+    made.setAttribute("aria-pressed", String(pressed));
+    made.lastChild.textContent = whole(this.counts[code]);
     made.style.setProperty("--share", `${(100 * this.counts[code]) / most}%`);
-    made.addEventListener("click", () => this.toggle(code));
     return made;
   }
 }

@@ -219,7 +219,7 @@ def shown_columns(table: pa.Table, text: str | None, show: Sequence[str]) -> dic
     """The columns that people are to see: path, split and domain where they are, the text, and those that are named."""
     wanted = {name: name for name in _FACTS_SHOWN if name in table.column_names}
     wanted |= {} if text is None else {"text": text}
-    wanted |= {name: name for name in ([show] if isinstance(show, str) else show) if name != text}
+    wanted |= {name: name for name in show if name != text}
     found = {}
     for name, column in wanted.items():
         require_column(table, column)

@@ -92,7 +92,7 @@ def test_smoke_from_files_to_rows(tmp_path: Path) -> None:
     assert 0 <= row.metrics["cmc_1"] <= row.metrics["cmc_20"] <= 1
 
 
-def refused(root: Path, folder: Path) -> str:
+def message_of(root: Path, folder: Path) -> str:
     """The error with which a training is rejected; nothing may have been trained or written by then."""
     run = runs("smoke", folder)[0]
     with pytest.raises((ValueError, FileNotFoundError)) as error:
@@ -104,10 +104,10 @@ def refused(root: Path, folder: Path) -> str:
 def test_what_cannot_be_judged_is_refused_before_it_is_trained(tmp_path: Path) -> None:
     info = tiny(tmp_path) / "MARS" / "info"
     (info / "query_IDX.mat").unlink()
-    assert "query_IDX.mat" in refused(tmp_path, tmp_path / "run")
+    assert "query_IDX.mat" in message_of(tmp_path, tmp_path / "run")
     # Queries of junk (tracklets 1 to 3) have nothing to be found.
     savemat(info / "query_IDX.mat", {"query_IDX": np.array([[1, 2]])})
-    assert "query" in refused(tmp_path, tmp_path / "run")
+    assert "query" in message_of(tmp_path, tmp_path / "run")
 
 
 def test_a_query_seen_by_one_camera_alone_counts_nowhere(tmp_path: Path) -> None:
